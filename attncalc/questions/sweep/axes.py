@@ -8,7 +8,7 @@ a context first.
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from ...engines import ENGINES
@@ -63,7 +63,7 @@ PASS_AXES = (*options_of(PassOptions), *options_of(TrainingOptions))
 TRAFFIC_AXES = tuple(options_of(TrafficOptions))
 _FIT = (DeploymentOptions, EngineOptions, TrafficOptions)
 # The axes that only `fit` has.
-FIT_AXES = {name for kind in _FIT for name in options_of(kind)} - {"engine", "tp"}
+FIT_AXES = {*chain(*map(options_of, _FIT))} - {"engine", "tp"}
 # The options that a sweep with --train may have.
 TRAIN = options_of(TrainOptions)
 # Those of them that need it.
@@ -77,18 +77,14 @@ ONLY_TRAIN = (
 def _axes() -> dict[str, Option]:
     of_pass = (SizeOptions, PassOptions, TrainingOptions, CacheDtypeOptions)
     kinds: tuple[Any, ...] = (WhatIfOptions, *_FIT, *of_pass, StepOptions)
-    found = {
-        name: option
-        for kind in kinds
-        for name, option in options_of(kind).items()
-        if option.is_axis
-    }
-    inner = {name: found.pop(name) for name in INNER}
-    return {
-        "model": Option("MODEL", metavar="MODEL", help="A model, as in other commands."),
-        **found,
-        **inner,
-    }
+    found = {"model": Option("MODEL", metavar="MODEL", help="A model, as in other commands.")}
+    for kind in kinds:
+        for name, option in options_of(kind).items():
+            if option.is_axis:
+                found[name] = option
+    for name in INNER:
+        found[name] = found.pop(name)  # the last ones
+    return found
 
 
 # Every axis, the outermost first.
@@ -101,6 +97,11 @@ FLAGS = {name: option for name, option in options_of(SweepOptions).items() if no
 class Axis(NamedTuple):
     name: str  # its name: 'kv_dtype'
     values: Sequence[Any]  # its values: numbers as ints, a GPU or a model as it was given
+
+    @property
+    def size(self) -> int:
+        """How many values it has."""
+        return len(self.values)
 
     @property
     def varies(self) -> bool:
@@ -117,17 +118,21 @@ def read_axes(given: Mapping[str, Any], *, with_train: bool = False) -> tuple[Ax
     for name in given:
         if name not in {**FLAGS, **AXES}:
             raise AttncalcError(f"a sweep has no axis '{truncate(name)}'", known_tip(name, AXES))
-    options = {**FLAGS, **AXES, **({"weights_dtype": TRAIN["weights_dtype"]} if with_train else {})}
-    asked = {name: option for name, option in options.items() if given.get(name) is not None}
-    axes = tuple(Axis(name, _values(given[name], name, option)) for name, option in asked.items())
-    cells = math.prod(len(axis.values) for axis in axes)
+    options = {**FLAGS, **AXES}
+    if with_train:
+        options["weights_dtype"] = TRAIN["weights_dtype"]
+    axes = []
+    for name, option in options.items():
+        if given.get(name) is not None:
+            axes.append(Axis(name, _values(given[name], name, option)))
+    cells = math.prod(axis.size for axis in axes)
     if cells > MAX_CELLS:
-        sizes = " x ".join(f"{count(len(axis.values))} {axis.name}" for axis in axes if axis.varies)
+        sizes = " x ".join(f"{count(axis.size)} {axis.name}" for axis in axes if axis.varies)
         raise AttncalcError(
             f"the sweep has {count(cells)} cells, and may have {count(MAX_CELLS)}",
             f"give fewer values than {sizes}",
         )
-    return axes
+    return tuple(axes)
 
 
 def is_number(name: str) -> bool:
@@ -185,9 +190,13 @@ def _values_of_text(text: str, name: str, axis: Option) -> list[Any]:
     if axis.parser and axis.parser.is_number:
         return [*parse_counts(text, axis.name, limit=MAX_VALUES, parse=axis.parser.parse)]
     values: list[Any] = []
-    for part in (part.strip() for part in text.split(",")):
-        is_every = (name, part) == ("gpu", "all")
-        values += _every_gpu() if is_every else [_checked(part, text, name, axis)]
+    for part in text.split(","):
+        if name == "gpu" and part.strip() == "all":
+            from ...config.gpus import gpu_names
+
+            values += gpu_names()
+        else:
+            values.append(_checked(part.strip(), text, name, axis))
     return values
 
 
@@ -202,12 +211,6 @@ def _value(value: Any, name: str, axis: Option) -> Any:
     if isinstance(value, str):
         return _checked(value.strip(), value, name, axis)
     return value
-
-
-def _every_gpu() -> list[str]:
-    from ...config.gpus import gpu_names
-
-    return gpu_names()
 
 
 def _checked(text: str, part: str, name: str, axis: Option) -> str:

@@ -11,7 +11,7 @@ from ...options import options_of, parsed
 from ...show.formats import choose_row_format
 from ..arguments import errors_in_python, without_metadata
 from ..results import Rows, ShownReport
-from .axes import FLAGS, TRAFFIC_AXES, SweepOptions, read_axes
+from .axes import FLAGS, TRAFFIC_AXES, Axis, SweepOptions, read_axes
 from .columns import TRAIN as TRAIN_COLUMNS
 from .columns import columns_of, read_columns, read_train_columns
 from .fits import Need
@@ -32,9 +32,8 @@ class ShownSweep(Sweep, Rows):
         if chosen is None:
             return str(self)
         file: Any = BytesIO() if chosen.is_binary else StringIO()
-        chosen.write(
-            rows_of(self, chosen, self.selection.of(self.tuples(chosen.escape), self.names)), file
-        )
+        selected = self.selection.of(self.tuples(chosen.escape), self.names)
+        chosen.write(rows_of(self, chosen, selected), file)
         return file.getvalue()
 
     @property
@@ -95,52 +94,56 @@ def sweep(
     """
     assume_grouped = bool(options.pop("assume_grouped", False))
     of_rows = {name: options.pop(name) for name in options_of(RowOptions) if name in options}
-    chosen = parsed(
-        {name: of_rows[name] for name in of_rows if name not in ("where", "fail_if")}, RowOptions
-    )
+    where = _conditions(of_rows.pop("where", None))
+    fail_if = _conditions(of_rows.pop("fail_if", None))
+    chosen = parsed(of_rows, RowOptions)
     with_train = bool(chosen.get("train"))
-    flags = {name: value for name, value in options.items() if _is_flag(name, value)}
-    left_out = {name for name, value in options.items() if name in FLAGS and value is None}
-    values = {name: value for name, value in options.items() if name not in {*flags, *left_out}}
-    given = read_axes({"model": models, **values}, with_train=with_train)
-    loaded = tuple(
-        axis._replace(values=[_loaded(value, assume_grouped) for value in axis.values])
-        if axis.name == "model"
-        else axis
-        for axis in given
-    )
-    gpus = [gpu for axis in given if axis.name == "gpu" for gpu in axis.values]
-    prices = read_prices(of_rows["price"], gpus) if chosen.get("price") else {}
+    flags: dict[str, Any] = {}
+    values: dict[str, Any] = {"model": models}
+    for name, value in options.items():
+        if _is_flag(name, value):
+            flags[name] = value
+        elif name not in FLAGS or value is not None:
+            values[name] = value
+    given = {axis.name: axis for axis in read_axes(values, with_train=with_train)}
+    loaded = [_loaded(value, assume_grouped) for value in given["model"].values]
+    axes = tuple({**given, "model": Axis("model", loaded)}.values())
+    prices = {}
+    if chosen.get("price"):
+        prices = read_prices(of_rows["price"], given["gpu"].values if "gpu" in given else ())
     need = Need(chosen.get("users"), prices, bool(chosen.get("fewest_gpus")))
-    names = {axis.name for axis in given}
-    with_users = not names.isdisjoint(TRAFFIC_AXES)
+    with_users = not given.keys().isdisjoint(TRAFFIC_AXES)
     if need.users and not with_users:
         raise AttncalcError(
             "--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500"
         )
-    with_fit = has_fit(given)
+    with_fit = has_fit(axes)
+    figures: Iterable[str]
     if with_train:
-        has = {
-            "with_gpu": "gpu" in names,
-            "with_time": "tokens" in names,
-            "with_price": bool(prices),
-        }
-        read = read_train_columns(columns, **has)
-        figures: Iterable[str] = TRAIN_COLUMNS
-    else:
-        asked = {"gpus_needed": need.users, "price_per_hour": prices}
-        read = read_columns(
-            columns, with_fit=with_fit, with_users=with_users, need=[*filter(asked.get, asked)]
+        read = read_train_columns(
+            columns, with_gpu="gpu" in given, with_time="tokens" in given, with_price=bool(prices)
         )
-        read = ("gpus", *read) if need.fewest_gpus else read
+        figures = TRAIN_COLUMNS
+    else:
+        of_need = []
+        if need.users:
+            of_need.append("gpus_needed")
+        if prices:
+            of_need.append("price_per_hour")
+        read = read_columns(columns, with_fit=with_fit, with_users=with_users, need=of_need)
+        if need.fewest_gpus:
+            read = ("gpus", *read)
         figures = columns_of(with_fit=with_fit)
-    known = (*figures, *(axis.name for axis in given if axis.varies))
-    where, fail_if = (
-        given.split(",") if isinstance(given, str) else given or ()
-        for given in (of_rows.get("where"), of_rows.get("fail_if"))
-    )
+    known = (*figures, *(axis.name for axis in axes if axis.varies))
     selection = read_selection(where, fail_if, chosen.get("sort"), chosen.get("top"), known)
-    return ShownSweep(loaded, read, flags, need, selection, with_train=with_train)
+    return ShownSweep(axes, read, flags, need, selection, with_train=with_train)
+
+
+def _conditions(given: str | Sequence[str] | None) -> Sequence[str]:
+    """Return the conditions of --where or --fail-if, which a text separates by commas."""
+    if isinstance(given, str):
+        return given.split(",")
+    return given or ()
 
 
 def _is_flag(name: str, value: Any) -> bool:
@@ -153,9 +156,8 @@ def _is_flag(name: str, value: Any) -> bool:
         return False
     if not isinstance(value, list | tuple):
         return True
-    takes_list = any(
-        get_origin(kind) is Sequence for kind in get_args(without_metadata(_KINDS[name]))
-    )
+    kinds = get_args(without_metadata(_KINDS[name]))
+    takes_list = any(get_origin(kind) is Sequence for kind in kinds)
     return takes_list and all(isinstance(item, int | float) for item in value)
 
 

@@ -35,9 +35,11 @@ WEIGHTS = {"weights": KV.pop("weights")}
 PARAMETERS = _units(params.FIGURES)
 # Figures of `attncalc compare`: a prefill of the whole context, and one decode step.
 STEPS = _units(compare_rows.STEPS)
+_COMPARED = _units(compare_rows.FIGURES)
 # Further figures of `attncalc compare`.
 COMPARED = {
-    name: compare_rows.FIGURES[name].unit for name in ("n_kv_heads", "decode_flop_per_cache_byte")
+    "n_kv_heads": _COMPARED["n_kv_heads"],
+    "decode_flop_per_cache_byte": _COMPARED["decode_flop_per_cache_byte"],
 }
 # A figure of `attncalc compare`, and in a sweep with --gpu or --kv-memory of `attncalc fit`.
 PER_BYTE = {"decode_flop_per_byte": NO_UNIT}
@@ -112,8 +114,11 @@ def read_train_columns(
     Raises AttncalcError if a name is unknown.
     """
     if names is None:
-        times = TIMES[: with_time * (2 + with_price)]
-        return (*(VERDICT if with_gpu else ()), *TRAIN_DEFAULTS, *times)
+        of_gpu = tuple(VERDICT) if with_gpu else ()
+        if not with_time:
+            return (*of_gpu, *TRAIN_DEFAULTS)
+        times = TIMES if with_price else TIMES[:-1]
+        return (*of_gpu, *TRAIN_DEFAULTS, *times)
     columns = _names(names)
     for name in columns:
         if name not in {**TRAIN, **AXES}:
@@ -134,7 +139,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     given = names.split(",") if isinstance(names, str) else names
-    return tuple(dict.fromkeys(name.strip() for name in given))
+    return tuple(dict.fromkeys(map(str.strip, given)))
 
 
 def read_columns(
@@ -180,11 +185,11 @@ def title_of(name: str) -> str:
     """Return the title of a column, in a chart and in a paper."""
     if len(name) < 4:
         return name.upper()  # TP
-    tables = (train, compare_rows, params, flops, fit_figures, roofline)
-    rows: dict[str, FigureRow] = {
-        name: row for table in tables for name, row in table.FIGURES.items()
-    }
-    return rows.get(name, FigureRow("", NO_UNIT, "", name=name)).chart_title
+    # a figure in several tables has the title of the last
+    row = FigureRow("", NO_UNIT, "", name=name)
+    for table in (train, compare_rows, params, flops, fit_figures, roofline):
+        row = table.FIGURES.get(name, row)
+    return row.chart_title
 
 
 def unit_of(name: str) -> str | None:

@@ -38,14 +38,15 @@ class Costs:
         self._model = model
         self._columns = columns
         self._engine = options.get("engine") or "ideal"
-        names = ("source_context", "dtype", "kv_dtype")
-        given = {name: options[name] for name in names if options.get(name) not in (None, "auto")}
+        given = {}
+        for name in ("source_context", "dtype", "kv_dtype"):
+            if options.get(name) not in (None, "auto"):
+                given[name] = options[name]
         self._decode = read_workload(model, {"batch": 1, "context": ANY, **given})
-        self._sources = [
-            compute
-            for names, compute in self._computations()
-            if any(name in names for name in columns)
-        ]
+        self._sources: list[Callable[[int, int], Mapping[str, Number]]] = []
+        for names, compute in self._computations():
+            if not names.keys().isdisjoint(columns):
+                self._sources.append(compute)
         if any(name.startswith("params_") for name in columns):
             self._sources.append(self._params)
         passes = {name: options[name] for name in PASS_AXES if options.get(name) is not None}
@@ -97,11 +98,8 @@ class Costs:
         }
 
     def _flops(self, batch: int, context: int) -> dict[str, Number]:
-        return _by_name(
-            flops_figures(
-                self._model, flops(self._model, _at(self._pass, batch, context, past=self._past))
-            )
-        )
+        workload = _at(self._pass, batch, context, past=self._past)
+        return _by_name(flops_figures(self._model, flops(self._model, workload)))
 
     def _memory(self, batch: int, context: int) -> dict[str, Number]:
         layers = activations(self._model, _at(self._pass, batch, context, past=self._past))

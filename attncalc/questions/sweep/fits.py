@@ -62,12 +62,16 @@ class _Cells:
 
     def __init__(self, deployment: Deployment, users_of: Users | None) -> None:
         self.users = users_of
-        layouts = [*(device.layout for device in deployment.devices), *deployment.layouts]
-        quick = {id(layout): cast("CacheLayout", _QuickLayout(layout)) for layout in layouts}
-        deployment.devices = [
-            device._replace(layout=quick[id(device.layout)]) for device in deployment.devices
-        ]
-        deployment.layouts = [quick[id(layout)] for layout in deployment.layouts]
+        quick: dict[int, CacheLayout] = {}
+
+        def made_quick(layout: CacheLayout) -> CacheLayout:
+            if id(layout) not in quick:
+                quick[id(layout)] = cast("CacheLayout", _QuickLayout(layout))
+            return quick[id(layout)]
+
+        for i, device in enumerate(deployment.devices):
+            deployment.devices[i] = device._replace(layout=made_quick(device.layout))
+        deployment.layouts = [*map(made_quick, deployment.layouts)]
         self._deployment = deployment
         self._kept: dict[Any, Any] = {}
 
@@ -116,24 +120,23 @@ class Need(NamedTuple):
         self, resolved: ResolvedRequest, of_one: Users | None
     ) -> dict[str, int | float | None]:
         """Return the figures of columns.NEED; None for those that do not apply."""
-        average = None if of_one is None else of_one.average
-        served = None if average is None else int(average) * resolved.replicas
+        served = None
+        if of_one is not None and of_one.average is not None:
+            served = int(of_one.average) * resolved.replicas
         gpus: int | None = resolved.gpus
-        if self.users is not None:
-            if served == 0:
-                gpus = None
-            else:
-                gpus = resolved.gpus * (-(-self.users // served) if served else 1)
-        price = self.prices.get(resolved.gpu.rented) if resolved.gpu else None
-        if price is None or gpus is None:
-            cost = None
-        else:
-            cost = gpus * price.numerator / price.denominator
-        return {
+        if self.users is not None and served is not None:
+            gpus = resolved.gpus * -(-self.users // served) if served else None
+        figures: dict[str, int | float | None] = {
             "users_all_replicas": served,
-            "gpus_needed": None if self.users is None or not resolved.gpu else gpus,
-            "price_per_hour": cost,
+            "gpus_needed": None,
+            "price_per_hour": None,
         }
+        if resolved.gpu and self.users is not None:
+            figures["gpus_needed"] = gpus
+        price = self.prices.get(resolved.gpu.rented) if resolved.gpu else None
+        if price is not None and gpus is not None:
+            figures["price_per_hour"] = gpus * price.numerator / price.denominator
+        return figures
 
 
 NOBODY = Need()
@@ -161,8 +164,8 @@ class Fits:
         self._need = need
         self._names = [name for name in columns if name not in (*BOUNDS, *USERS, *NEED)]
         self._bound_names = [name for name in columns if name in BOUNDS]
-        self._with_need = any(name in NEED for name in columns)
-        self._with_users = self._with_need or any(name in USERS for name in columns)
+        self._with_need = not NEED.keys().isdisjoint(columns)
+        self._with_users = self._with_need or not USERS.keys().isdisjoint(columns)
         self._request = self._fit_request(1, ANY)
         self._engine = find_engine(self._request.engine)
         # 'auto' is another number for each batch and context, and so are the layers that go to a
@@ -170,56 +173,48 @@ class Fits:
         self._has_own_placements = options.get("n_gpu_layers") == AUTO or bool(options.get("ram"))
         self._is_late = self._has_own_placements
         self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
-        # with users' requests the batch is searched, which asks for every number
-        self._bounds: Callable[[int, int], Sequence[Any]] = Compiled(
-            self._compute_bounds, ("B", "T")
-        )
-        if self._request.traffic or self._has_own_placements:
-            self._bounds = lambda *size: [
-                getattr(f, "value", f) for f in self._compute_bounds(*size)
-            ]
+        self._compiled_bounds = Compiled(self._compute_bounds, ("B", "T"))
 
     def figures(self, batch: int, context: int) -> tuple[Any, ...]:
         """Return the figures. Raises AttncalcError as `fit` does."""
         if self._need.fewest_gpus and self._request.gpus is None:
-            need = self._need._replace(fewest_gpus=False)
-            resolved = resolve(self._request_at(batch, context))
-            gpus = min_gpus(resolved)
-            fewest = next(
-                (one for one in with_other_gpus(resolved) if one.gpus == gpus), resolved.request
-            )
-            split = {"gpus": fewest.gpus or 1, "tp": fewest.tp, "pp": fewest.pp}
-            return Fits(
-                self._model, {**self._options, **split}, self._columns, need, self._sizes
-            ).figures(batch, context)
-        size = {"context": context} if "context" in self._sizes else {}
+            return self._with_fewest_gpus(batch, context).figures(batch, context)
         if "batch" not in self._sizes:
+            size = {"context": context} if "context" in self._sizes else {}
             of_slots = self._engine.sizes(size, self._options)
-        else:
-            of_slots = {}
-        if "batch" in of_slots:  # '-c 8192 -np 4' is '-c 2048 --batch 4', as in `fit`
-            options = {name: value for name, value in self._options.items() if name != "sequences"}
-            each = Fits(self._model, options, self._columns, self._need, self._sizes)
-            return each.figures(of_slots["batch"], of_slots.get("context", context))
+            if "batch" in of_slots:  # '-c 8192 -np 4' is '-c 2048 --batch 4', as in `fit`
+                options = dict(self._options)
+                options.pop("sequences", None)
+                each = Fits(self._model, options, self._columns, self._need, self._sizes)
+                return each.figures(of_slots["batch"], of_slots.get("context", context))
         traffic = self._request.traffic
-        if (
-            traffic
-            and not traffic.lengths
-            and any(self._options.get(name) is None for name in ("prompt", "output"))
-        ):
+        if traffic and not traffic.lengths:
             given = (self._options.get("prompt"), self._options.get("output"))
-            longest = self._model.max_context
-            prompt, output = usual_lengths(*given, context, longest or NO_LIMIT)
-            options = {**self._options, "prompt": prompt, "output": output}
-            return Fits(self._model, options, self._columns, self._need, self._sizes).figures(
-                batch, context
-            )
+            if None in given:
+                longest = self._model.max_context or NO_LIMIT
+                prompt, output = usual_lengths(*given, context, longest)
+                options = {**self._options, "prompt": prompt, "output": output}
+                whole = Fits(self._model, options, self._columns, self._need, self._sizes)
+                return whole.figures(batch, context)
         if not self._is_late:
             try:
                 return self._row(self._remembered(batch, context), batch, context)
             except LateQuestionError:
                 self._is_late = True
         return self._row(self._cells(batch, context), batch, context)
+
+    def _with_fewest_gpus(self, batch: int, context: int) -> "Fits":
+        """Return the same with the fewest GPUs that hold so many requests."""
+        resolved = resolve(self._request_at(batch, context))
+        gpus = min_gpus(resolved)
+        fewest = resolved.request
+        for other in with_other_gpus(resolved):
+            if other.gpus == gpus:
+                fewest = other
+                break
+        options = {**self._options, "gpus": fewest.gpus or 1, "tp": fewest.tp, "pp": fewest.pp}
+        need = self._need._replace(fewest_gpus=False)
+        return Fits(self._model, options, self._columns, need, self._sizes)
 
     def _cells(self, batch: int, context: int) -> _Cells:
         resolved = resolve(self._request_at(batch, context))
@@ -251,6 +246,14 @@ class Fits:
     def _resolved(self) -> ResolvedRequest:
         return resolve(self._request)
 
+    def _bounds(self, batch: int, context: int) -> Sequence[Any]:
+        """Return the values of the lower bounds of time."""
+        # with users' requests the batch is searched, which asks for every number
+        if self._request.traffic or self._has_own_placements:
+            figures = self._compute_bounds(batch, context)
+            return [getattr(figure, "value", figure) for figure in figures]
+        return self._compiled_bounds(batch, context)
+
     def _compute_bounds(self, requests: int, context: int) -> list[Quantity | Ratio | None]:
         """Return the lower bounds of time; without numbers as `fit` has none."""
         if self._has_own_placements:
@@ -260,7 +263,7 @@ class Fits:
             workload = dataclasses.replace(self._resolved.workload, batch=batch, context=context)
             request = self._request.with_workload(batch=requests)
             resolved = self._resolved._replace(workload=workload, request=request)
-        with_limits = any(name in LIMITS for name in self._bound_names)
+        with_limits = not set(LIMITS).isdisjoint(self._bound_names)
         bounds, _ = bounds_of(resolved, with_limits=with_limits)
         return [figure.quantity for figure in roofline_figures(bounds)]
 
@@ -269,9 +272,12 @@ def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {
         figure.name: figure.value for figure in fit_figures(Answer(result), searched=names)
     }
-    resolved = result.resolved
-    values |= {"verdict": result.verdict, "replicas": resolved.replicas, "gpus": resolved.gpus}
-    return values | {f"{name}_all_replicas": value for name, value in totals(result).items()}
+    values["verdict"] = result.verdict
+    values["replicas"] = result.resolved.replicas
+    values["gpus"] = result.resolved.gpus
+    for name, value in totals(result).items():
+        values[f"{name}_all_replicas"] = value
+    return values
 
 
 class Trains:

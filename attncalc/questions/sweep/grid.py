@@ -17,7 +17,7 @@ from ...show.text import table_lines
 from ...units import BYTES, FLOP, PARAMS, SECONDS, column, count, quotient
 from ..train.report import days_text
 from .axes import shown
-from .columns import ERROR, TIMES, unit_of
+from .columns import ERROR, NEED, TIMES, unit_of
 from .selection import ALL_ROWS
 from .sweep import Row, Sweep
 
@@ -51,23 +51,20 @@ def for_screen(sweep: Sweep) -> Sweep:
         return sweep.with_columns([name for name in shown_names if name in sweep.columns])
     if not sweep.with_fit:
         return sweep
-    need = [
-        name
-        for name in ("users_all_replicas", "gpus_needed", "price_per_hour")
-        if name in sweep.columns
-    ]
-    first = ["gpus"] * sweep.need.fewest_gpus
-    return sweep.with_columns([*first, *(FIT_TABLE_OF_USERS if need else FIT_TABLE), *need])
+    need = [name for name in NEED if name in sweep.columns]
+    names = [*FIT_TABLE_OF_USERS, *need] if need else [*FIT_TABLE]
+    if sweep.need.fewest_gpus:
+        names.insert(0, "gpus")
+    return sweep.with_columns(names)
 
 
 def default_figure(sweep: Sweep) -> str:
     """Return the figure of a grid or a picture."""
     if sweep.with_train:
         return DEFAULT_TRAIN_FIGURE
-    of_fit = "gpus" if sweep.need.fewest_gpus else DEFAULT_FIT_FIGURE
-    if sweep.with_fit:
-        return of_fit
-    return DEFAULT_FIGURE
+    if not sweep.with_fit:
+        return DEFAULT_FIGURE
+    return "gpus" if sweep.need.fewest_gpus else DEFAULT_FIT_FIGURE
 
 
 def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
@@ -78,29 +75,27 @@ def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
     varying = [axis.name for axis in sweep.axes if axis.varies]
     figures = [name for name in sweep.columns if name not in varying]
     is_grid = len(figures) == 1 and len(varying) > 1 and sweep.selection == ALL_ROWS
-    fixed = [
-        f"{axis.name.replace('_', ' ')} {_label(shown(axis.values[0]))}"
-        for axis in sweep.axes
-        if not axis.varies
-    ]
-    contexts = {
-        row[sweep.names.index("context")]
-        for row in cells
-        if "context" in {*sweep.names} - {*varying}
-    }
-    is_one = len(contexts) == 1
-    if is_one or (contexts and is_grid):
-        fixed.append(f"context {count(*contexts)}" if is_one else "context: each model's own")
-    if is_grid:
-        tables = _grid(sweep, varying, figures[0], cells)
-    else:
-        tables = [_table(sweep, cells, without=["context"][:is_one])]
+    fixed = []
+    for axis in sweep.axes:
+        if not axis.varies:
+            fixed.append(f"{axis.name.replace('_', ' ')} {_label(shown(axis.values[0]))}")
+    contexts: set[int] = set()
+    if "context" in sweep.names and "context" not in varying:
+        place = sweep.names.index("context")
+        contexts = {row[place] for row in cells}
+    if len(contexts) == 1:
+        fixed.append(f"context {count(*contexts)}")
+    elif contexts and is_grid:
+        fixed.append("context: each model's own")
     if is_grid:
         across = _across(varying)
         title = f"{figures[0]}{_unit_text(figures[0], cells, sweep)} by {across.replace('_', ' ')}"
+        tables = _grid(sweep, varying, figures[0], cells)
     else:
         of_all = "" if len(cells) == len(sweep) else f" of {count(len(sweep))}"
         title = f"{count(len(cells))}{of_all} {'row' if len(sweep) == 1 else 'rows'}"
+        without = ["context"] if len(contexts) == 1 else []
+        tables = [_table(sweep, cells, without=without)]
     heading = (title, ", ".join(fixed)) if fixed else (title,)
     return Report("sweep", heading, {}, {}, (), tables=tuple(tables), notes=_notes(sweep, cells))
 
@@ -140,49 +135,49 @@ def _grid(sweep: Sweep, varying: Sequence[str], figure: str, cells: Sequence[Row
     across = _across(varying)
     down = [name for name in varying if name != across]
     unit, texts = _texts(figure, [row[place[figure]] for row in cells])
-    headers = list(dict.fromkeys(row[place[across]] for row in cells))
+    headers: dict[Any, int] = {}  # {value of the axis across: width of its column}
     lines: dict[tuple[Any, ...], dict[Any, str]] = {}
     for row, text in zip(cells, texts, strict=True):
+        header = row[place[across]]
         shown_text = "error" if row[-1] is not None else text
-        lines.setdefault(tuple(row[place[name]] for name in down), {})[row[place[across]]] = (
-            shown_text
-        )
-    labels = [[_label(value) for value in key] for key in lines]
-    labels = [_without_repeats(labels, i) for i in range(len(labels))]
+        key = tuple(row[place[name]] for name in down)
+        lines.setdefault(key, {})[header] = shown_text
+        widest = max(len(_label(header)), len(shown_text)) + 2
+        headers[header] = max(widest, headers.get(header, 0))
+    labels = _without_repeats([[*map(_label, key)] for key in lines])
     label_columns = tuple(Column(name, "left") for name in down)
-    widths = [
-        max(len(_label(h)), *(len(line.get(h, "")) for line in lines.values())) + 2 for h in headers
-    ]
+    label_lines = table_lines(Table(label_columns, tuple(map(tuple, labels))))
+    label_width = max(map(len, label_lines))
+    widths = list(headers.values())
     tables = []
     start = 0
-    label_width = max(
-        len(line) for line in table_lines(Table(label_columns, tuple(map(tuple, labels))))
-    )
     while start < len(headers):
         end = start + 1
         width = label_width + widths[start]
         while end < len(headers) and width + widths[end] <= WIDTH:
             width += widths[end]
             end += 1
-        part = headers[start:end]
+        part = list(headers)[start:end]
         columns = (*label_columns, *(Column(_label(header)) for header in part))
-        rows = tuple(
-            (*label, *(line.get(header, "") for header in part))
-            for label, line in zip(labels, lines.values(), strict=True)
-        )
-        tables.append(Table(columns, rows, above=across.replace("_", " "), unit=unit))
+        rows = []
+        for label, line in zip(labels, lines.values(), strict=True):
+            rows.append((*label, *(line.get(header, "") for header in part)))
+        tables.append(Table(columns, tuple(rows), above=across.replace("_", " "), unit=unit))
         start = end
     return tables
 
 
-def _without_repeats(labels: Sequence[Sequence[str]], i: int) -> list[str]:
-    """Return a line's labels, without those that the line above has too."""
-    if i == 0:
-        return list(labels[0])
-    same = 0
-    while same < len(labels[i]) - 1 and labels[i][: same + 1] == labels[i - 1][: same + 1]:
-        same += 1
-    return ["" if j < same else text for j, text in enumerate(labels[i])]
+def _without_repeats(labels: Sequence[list[str]]) -> list[list[str]]:
+    """Return the labels of each line, without those that the line above has too."""
+    found = []
+    above: list[str] = []
+    for line in labels:
+        same = 0
+        while same < len(line) - 1 and line[: same + 1] == above[: same + 1]:
+            same += 1
+        found.append([*("" for _ in range(same)), *line[same:]])
+        above = line
+    return found
 
 
 def _table(sweep: Sweep, cells: Sequence[Row], *, without: Collection[str]) -> Table:
@@ -200,12 +195,9 @@ def _table(sweep: Sweep, cells: Sequence[Row], *, without: Collection[str]) -> T
             continue
         unit, column_texts = _texts(name, values)
         header = "\n".join(textwrap.wrap(name.replace("_", " "), 9, break_long_words=False))
-        columns.append(
-            Column(
-                f"{header}\n{unit}" if unit else header,
-                "left" if unit_of(name) is None else "right",
-            )
-        )
+        if unit:
+            header += f"\n{unit}"
+        columns.append(Column(header, "left" if unit_of(name) is None else "right"))
         texts.append(column_texts)
     return Table(tuple(columns), tuple(zip(*texts, strict=True)))
 
@@ -216,9 +208,10 @@ def _texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
     numbers = [value for value in values if value is not None]
     if unit in (BYTES, FLOP, PARAMS) and all(isinstance(value, int) for value in numbers):
         unit_name, texts = column([value or 0 for value in values], unit)
-        return unit_name, [
-            "-" if value is None else text for value, text in zip(values, texts, strict=True)
-        ]
+        for i, value in enumerate(values):
+            if value is None:
+                texts[i] = "-"
+        return unit_name, texts
     return "", [_text(value, unit) for value in values]
 
 
@@ -239,20 +232,15 @@ def context_warning(sweep: Sweep) -> str:
     beyond = [f"{name} ({count(most)})" for name, most in sweep.beyond_maximum.items()]
     if not beyond:
         return ""
-    if len(beyond) > _MODELS:
-        others = f" and {count(len(beyond) - _MODELS)} others"
-    else:
-        others = ""
-    return f"{WARNING}contexts go beyond the model's maximum: {', '.join(beyond[:_MODELS])}{others}"
+    return f"{WARNING}contexts go beyond the model's maximum: {_few(beyond)}"
 
 
 def _notes(sweep: Sweep, cells: Sequence[Row]) -> tuple[str, ...]:
     """Return a warning about long contexts, and the errors of the cells, each once."""
     errors = Counter(row[-1] for row in cells if row[-1] is not None)
-    notes = [
-        f"error in {count(n)} of {count(len(cells))} cells: {text}"
-        for text, n in list(errors.items())[:_ERRORS]
-    ]
+    notes = []
+    for text, n in list(errors.items())[:_ERRORS]:
+        notes.append(f"error in {count(n)} of {count(len(cells))} cells: {text}")
     if len(errors) > _ERRORS:
         notes.append(f"and {count(len(errors) - _ERRORS)} other errors: --format csv lists them")
     if sweep.need.fewest_gpus:
@@ -261,13 +249,11 @@ def _notes(sweep: Sweep, cells: Sequence[Row]) -> tuple[str, ...]:
         )
     elif sweep.can_have_fewest_gpus and any("does_not_fit" in row for row in cells):
         notes.append("Each row has one GPU: --fewest-gpus gives each as many as it needs.")
-    notes += filter(None, [_default_deployments(sweep)])
-    models = next(axis.values for axis in sweep.outer if axis.name == "model")
-    assumed = [
-        f"ASSUMED of {name}: {spec.assumed}" for name, spec in models[:_MODELS] if spec.assumed
-    ]
-    warning = context_warning(sweep)
-    return (*([warning] if warning else []), *assumed, *notes)
+    first = [context_warning(sweep)]
+    for name, spec in sweep.models[:_MODELS]:
+        if spec.assumed:
+            first.append(f"ASSUMED of {name}: {spec.assumed}")
+    return tuple(filter(None, [*first, *notes, _default_deployments(sweep)]))
 
 
 def _default_deployments(sweep: Sweep) -> str:
@@ -276,16 +262,14 @@ def _default_deployments(sweep: Sweep) -> str:
     """
     given = {axis.name for axis in sweep.axes}
     of_gpus = sweep.deployments
-    if {"engine", "weights_dtype"} <= given or {*chain(*of_gpus.values())} <= {
-        (DEFAULT_ENGINE, None)
-    }:
+    has_usual = {*chain(*of_gpus.values())} <= {(DEFAULT_ENGINE, None)}
+    if has_usual or {"engine", "weights_dtype"} <= given:
         return ""
     groups: dict[str, list[str]] = {}
     for gpu, found in of_gpus.items():
-        texts = [
-            f"{find_engine(engine).title}, weights {weights or 'as released'}"
-            for engine, weights in found
-        ]
+        texts = []
+        for engine, weights in found:
+            texts.append(f"{find_engine(engine).title}, weights {weights or 'as released'}")
         groups.setdefault(" or ".join(texts), []).append(gpu)
     parts = [f"{_few(gpus)}: {text}" for text, gpus in groups.items()]
     return f"Engines by default: {'; '.join(parts)}."

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ... import __version__
 from ...errors import AttncalcError
@@ -47,14 +46,12 @@ def write_sweep(
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
     if form is None:
         check_screen(sweep)
-        report = sweep_report(
-            sweep, _checked(sweep, watch.watched(_rows(sweep, jobs, str)), failures)
-        )
+        cells = _checked(sweep, watch.watched(_rows(sweep, jobs, str)), failures)
+        report = sweep_report(sweep, cells)
         write(report, form="table", explain=False, output=output, force=force, plain=plain)
     else:
-        rows = rows_of(
-            sweep, form, _checked(sweep, watch.watched(_rows(sweep, jobs, form.escape)), failures)
-        )
+        cells = _checked(sweep, watch.watched(_rows(sweep, jobs, form.escape)), failures)
+        rows = rows_of(sweep, form, cells)
         if goes_to_file(output):
             # of a pipe the reader may have read enough
             with (
@@ -74,18 +71,22 @@ def write_sweep(
 def _checked(sweep: Sweep, rows: Iterator[Row], failures: list[str]) -> Iterator[Row]:
     """Yield the selected rows, and add those that fail to `failures`, in words."""
     for row in sweep.selection.of(rows, sweep.names):
-        if failure := sweep.failure_of(row):
+        failure = sweep.failure_of(row)
+        if failure:
             failures.append(failure)
         yield row
 
 
 def rows_of(sweep: Sweep, form: Format, rows: Iterable[Row]) -> Rows:
     """Return the rows with what a format writes beside them."""
-    models = next(axis.values for axis in sweep.axes if axis.name == "model")
-    of_models = {model.name: model.spec.title for model in models}
+    of_models = {model.name: model.spec.title for model in sweep.models}
     titles = {name: title_of(name) for name in sweep.names}
-    titles |= of_models if len({*of_models.values()}) == len(of_models) else {}
-    return Rows(sweep.names, sweep.units, rows, _facts(sweep, form.escape), titles)
+    if len({*of_models.values()}) == len(of_models):
+        titles |= of_models
+    axes = {axis.name: [cell(value, form.escape) for value in axis.values] for axis in sweep.axes}
+    # the keys of the JSON document before its rows
+    facts = {"schema": schema_name("sweep"), "attncalc": __version__, "axes": axes}
+    return Rows(sweep.names, sweep.units, rows, facts, titles)
 
 
 def _rows(sweep: Sweep, jobs: int, escape: Callable[[str], str]) -> Iterator[Row]:
@@ -94,15 +95,6 @@ def _rows(sweep: Sweep, jobs: int, escape: Callable[[str], str]) -> Iterator[Row
     from .parallel import rows_in_parallel
 
     return rows_in_parallel(sweep, jobs, escape)
-
-
-def _facts(sweep: Sweep, escape: Callable[[str], str]) -> dict[str, Any]:
-    """Return the keys of the JSON document before its rows."""
-    return {
-        "schema": schema_name("sweep"),
-        "attncalc": __version__,
-        "axes": {axis.name: [cell(value, escape) for value in axis.values] for axis in sweep.axes},
-    }
 
 
 def _exit_code(watch: Watch, sweep: Sweep, failures: list[str], *, screen: bool) -> int:
@@ -116,13 +108,12 @@ def _exit_code(watch: Watch, sweep: Sweep, failures: list[str], *, screen: bool)
             f"{'the screen' if screen else 'the column error'} has the reason",
         )
     if not screen:
-        cells = f"{count(watch.errors)} of {count(watch.rows)} cells"
         if watch.errors:
-            not_possible = f"{WARNING}{cells} are not possible; the column 'error' has the reason"
-        else:
-            not_possible = ""
-        for warning in filter(None, (not_possible, context_warning(sweep))):
+            cells = f"{count(watch.errors)} of {count(watch.rows)} cells"
+            tell(f"{WARNING}{cells} are not possible; the column 'error' has the reason")
+        warning = context_warning(sweep)
+        if warning:
             tell(warning)
     for failure in failures:
         tell(f"{FAILED}{failure}")
-    return int(bool(failures))
+    return 1 if failures else 0

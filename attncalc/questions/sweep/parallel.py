@@ -1,6 +1,5 @@
 """The rows of a sweep from several processes, in the order of one process."""
 
-import math
 import os
 import pickle
 import signal
@@ -26,7 +25,7 @@ def _chunks(sweep: Sweep) -> Iterator[tuple[int, slice]]:
     batches = len(sweep.values_of("batch"))
     contexts = len(sweep.values_of("context"))
     step = max(1, CHUNK // contexts)
-    for setting in range(math.prod(len(axis.values) for axis in sweep.outer)):
+    for setting in range(sweep.n_settings):
         for first in range(0, batches, step):
             yield setting, slice(first, first + step)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...engines import find_engine
 from ...errors import AttncalcError
-from ...model import ModelSpec, plural
+from ...model import plural
 from ...show.picture import MAX_BARS, bars, captions, shown
 from ...show.plot.chart import Chart, Lines, Picture, Series
 from ...show.plot.scale import Axis as PlotAxis
@@ -72,29 +72,30 @@ def sweep_picture(sweep: Sweep) -> Picture:
         raise AttncalcError(f"no cell is possible: {errors[0]}", "change one of the options")
     varying = [axis for axis in sweep.axes if axis.varies]
     keys = [tuple(row[axis.name] for axis in varying) for row in rows]
-    drawn = [
-        _chart(name, varying, {key: row[name] for key, row in zip(keys, rows, strict=True)})
-        for name in sweep.columns
-    ]
-    charts = tuple(chart for chart, _ in drawn if chart)
+    charts = []
+    left_out = 0
+    for name in sweep.columns:
+        values = {key: row[name] for key, row in zip(keys, rows, strict=True)}
+        chart, others = _chart(name, varying, values)
+        if chart:
+            charts.append(chart)
+        left_out = max(left_out, others)
     if not charts:
         raise AttncalcError(
             "--plot: no cell has a number in these columns", "name other figures: --show kv_cache"
         )
-    left_out = max(number for _, number in drawn)
-    facts = [
-        *(
-            _value(axis.name, as_text(axis.values[0]))
-            for axis in sweep.axes
-            if not axis.varies and axis.name != "model"
-        ),
-        f"{count(len(errors))} of {count(len(rows))} cells are not possible" if errors else "",
-        f"{count(left_out)} of {count(left_out + MAX_BARS)} lines are left out" if left_out else "",
-        *([] if sweep.with_train else _defaults(sweep)),
-    ]
-    return Picture(
-        _title(sweep), "", captions(facts), charts, tuple(chart.name for chart in charts)
-    )
+    facts = []
+    for axis in sweep.axes:
+        if not axis.varies and axis.name != "model":
+            facts.append(_value(axis.name, as_text(axis.values[0])))
+    if errors:
+        facts.append(f"{count(len(errors))} of {count(len(rows))} cells are not possible")
+    if left_out:
+        facts.append(f"{count(left_out)} of {count(left_out + MAX_BARS)} lines are left out")
+    if not sweep.with_train:
+        facts += _defaults(sweep)
+    names = tuple(chart.name for chart in charts)
+    return Picture(_title(sweep), "", captions(facts), tuple(charts), names)
 
 
 # A figure by the values of the axes that vary.
@@ -131,10 +132,11 @@ def _chart(name: str, varying: Sequence[Axis], values: Values) -> tuple[Chart | 
 def _depends(values: Values, i: int) -> bool:
     """Return whether a figure depends on the axis `i`."""
     by_others: dict[tuple[Any, ...], Any] = {}
-    return any(
-        by_others.setdefault((*key[:i], *key[i + 1 :]), value) != value
-        for key, value in values.items()
-    )
+    for key, value in values.items():
+        others = (*key[:i], *key[i + 1 :])
+        if by_others.setdefault(others, value) != value:
+            return True
+    return False
 
 
 def _across(varying: Sequence[Axis]) -> Axis | None:
@@ -163,40 +165,33 @@ def _value(name: str, value: Any) -> str:
 
 def _title(sweep: Sweep) -> str:
     """Return the titles of the models, or their number."""
-    titles = [model.title for model in _models(sweep)]
+    titles = [model.spec.title for model in sweep.models]
     if len(titles) <= 6:
         return ", ".join(titles)
     return f"{len(titles)} models"
 
 
-def _models(sweep: Sweep) -> list[ModelSpec]:
-    return [
-        model.spec for model in next(axis.values for axis in sweep.axes if axis.name == "model")
-    ]
-
-
 def _defaults(sweep: Sweep) -> Iterator[str]:
     """Yield the engine and the dtypes that no axis gives."""
     given = {axis.name for axis in sweep.axes}
-    models = _models(sweep)
-    deployments = [*chain(*sweep.deployments.values())]
-    if "engine" not in given:
-        if sweep.with_fit:
-            titles = [find_engine(engine).title for engine, _ in deployments]
-        else:
-            titles = ["ideal"]
-        yield f"engine: {' or '.join(dict.fromkeys(titles))}"
-    if not given & {"dtype", "weights_dtype"}:
-        dtypes = " or ".join(dict.fromkeys(model.dtype for model in models))
-        of_fit = [f"in {weights}" if weights else "as released" for _, weights in deployments]
-        yield (
-            f"weights {' or '.join(dict.fromkeys(of_fit))}"
-            if sweep.with_fit
-            else f"weights in {dtypes}"
-        )
-    if not given & {"kv_dtype", "kv_dtype_k", "kv_dtype_v"}:
-        yield (
-            "cache in the engine's default dtype"
-            if sweep.with_fit
-            else "cache in the dtype of the weights"
-        )
+    has_engine = "engine" in given
+    has_weights_dtype = not given.isdisjoint(("dtype", "weights_dtype"))
+    has_kv_dtype = not given.isdisjoint(("kv_dtype", "kv_dtype_k", "kv_dtype_v"))
+    if sweep.with_fit:
+        deployments = [*chain(*sweep.deployments.values())]
+        engines = dict.fromkeys(find_engine(engine).title for engine, _ in deployments)
+        weights = dict.fromkeys(f"in {name}" if name else "as released" for _, name in deployments)
+        if not has_engine:
+            yield f"engine: {' or '.join(engines)}"
+        if not has_weights_dtype:
+            yield f"weights {' or '.join(weights)}"
+        if not has_kv_dtype:
+            yield "cache in the engine's default dtype"
+    else:
+        dtypes = dict.fromkeys(model.spec.dtype for model in sweep.models)
+        if not has_engine:
+            yield "engine: ideal"
+        if not has_weights_dtype:
+            yield f"weights in {' or '.join(dtypes)}"
+        if not has_kv_dtype:
+            yield "cache in the dtype of the weights"

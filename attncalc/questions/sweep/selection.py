@@ -27,9 +27,11 @@ class Text(NamedTuple):
     def holds(self, value: Any) -> bool:
         if value is None:
             return False
-        # MAY NOT FIT
-        wanted, found = (str(text).lower().replace(" ", "_") for text in (self.text, value))
-        return (found == wanted) == (self.operator == "==")
+        wanted = self.text.lower().replace(" ", "_")  # MAY NOT FIT
+        found = str(value).lower().replace(" ", "_")
+        if self.operator == "==":
+            return found == wanted
+        return found != wanted
 
 
 class Selection(NamedTuple):
@@ -42,8 +44,10 @@ class Selection(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        named = (condition.name for condition in (*self.where, *self.fail_if))
-        return (*named, *([self.sort] if self.sort else []))
+        named = [condition.name for condition in (*self.where, *self.fail_if)]
+        if self.sort:
+            named.append(self.sort)
+        return tuple(named)
 
     def of(
         self, rows: Iterable[tuple[Any, ...]], names: Sequence[str]
@@ -51,17 +55,22 @@ class Selection(NamedTuple):
         """Yield the rows. Those without the figure that they are sorted by are last."""
         places = [names.index(condition.name) for condition in self.where]
         conditions = list(zip(self.where, places, strict=True))
-        kept: Iterable[tuple[Any, ...]] = (
-            row
-            for row in rows
-            if all(holds(condition, row[place]) for condition, place in conditions)
-        )
+
+        def is_kept(row: tuple[Any, ...]) -> bool:
+            return all(holds(condition, row[place]) for condition, place in conditions)
+
+        kept: Iterable[tuple[Any, ...]] = filter(is_kept, rows) if conditions else rows
         if self.sort:
             place = names.index(self.sort)
-            every = list(kept)
-            known = [row for row in every if row[place] is not None]
+            known = []
+            unknown = []
+            for row in kept:
+                if row[place] is None:
+                    unknown.append(row)
+                else:
+                    known.append(row)
             known.sort(key=lambda row: row[place], reverse=self.is_largest_first)
-            kept = [*known, *(row for row in every if row[place] is None)]
+            kept = [*known, *unknown]
         return islice(kept, self.top)
 
 
@@ -81,20 +90,17 @@ def read_selection(
     the largest first. Raises AttncalcError if a column is unknown, or a condition cannot be read.
     """
     column = sort.removeprefix("-").strip() if sort else None
-    conditions, limits = (
-        tuple(_condition(text, option) for text in given)
-        for given, option in ((where, "--where"), (fail_if, _FAIL_IF))
-    )
+    conditions = tuple(_condition(text, "--where") for text in where)
+    limits = tuple(_condition(text, _FAIL_IF) for text in fail_if)
     selection = Selection(conditions, column, bool(sort and sort.startswith("-")), top, limits)
     for name in selection.columns:
         if name not in names and not name.startswith("params_"):
-            is_limit = name not in (column, *(condition.name for condition in conditions))
             if name == column:
                 option = "--sort"
-            elif is_limit:
-                option = _FAIL_IF
-            else:
+            elif any(name == condition.name for condition in conditions):
                 option = "--where"
+            else:
+                option = _FAIL_IF
             tip = f"{hint(name, names)}columns are those of --columns, and the options that vary"
             raise AttncalcError(f"{option}: there is no column '{truncate(name)}'", tip)
     return selection

@@ -79,51 +79,39 @@ class Sweep:
         self.axes = tuple(axes)
         self.need = need
         self.selection = selection
-        columns = tuple(
-            dict.fromkeys((*columns, *(name for name in selection.columns if name not in AXES)))
-        )
+        selected = [name for name in selection.columns if name not in AXES]
+        columns = tuple(dict.fromkeys((*columns, *selected)))
         self.columns = columns
         self.with_train = with_train
         self.with_fit = has_fit(axes) and not with_train
-        varying = [axis.name for axis in axes if axis.varies]
+        keys = [axis.name for axis in axes if axis.varies]
         given = {axis.name for axis in axes}
-        # each model has a context of its own
-        has_own = given.isdisjoint(("context", *TRAFFIC_AXES))
-        self.names = (
-            *dict.fromkeys((*varying, *(["context"] if has_own else []), *columns)),
-            ERROR,
-        )
+        if given.isdisjoint(("context", *TRAFFIC_AXES)):  # each model has a context of its own
+            keys.append("context")
+        self.names = (*dict.fromkeys((*keys, *columns)), ERROR)
         self._flags = flags
         self.outer = [axis for axis in axes if axis.name not in INNER]
         self._inner = {axis.name: axis.values for axis in axes if axis.name in INNER}
         of_axes = [axis.name for axis in self.outer]
-        figures = [name for name in columns if name not in (*of_axes, *INNER)]
-        is_cost = {
-            name: not self.with_fit or name in COSTS or name.startswith("params_")
-            for name in figures
-        }
-        self._costs = [name for name in figures if is_cost[name] and not with_train]
-        self._fits = [name for name in figures if not is_cost[name] or with_train]
-        places = {
-            name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))
-        }
-        self._pick = itemgetter(*(places[name] for name in self.names))
+        self._costs: list[str] = []
+        self._fits: list[str] = []
+        for name in columns:
+            if name in (*of_axes, *INNER):
+                continue
+            is_cost = not self.with_fit or name in COSTS or name.startswith("params_")
+            if is_cost and not with_train:
+                self._costs.append(name)
+            else:
+                self._fits.append(name)
+        computed = (*of_axes, *INNER, *self._costs, *self._fits, ERROR)
+        self._pick = itemgetter(*map(computed.index, self.names))
         for name in self._given:
             if not with_train:
                 self._check(name)
             elif name not in TRAIN:
                 raise clash(option_name(name), "--train")
         if need.fewest_gpus and not self.can_have_fewest_gpus:
-            others = [name for name in ("gpus", "tp", "pp") if name in self._given] + [
-                "train"
-            ] * with_train
-            if others:
-                tip = f"leave out {' and '.join(map(option_name, others))}"
-            else:
-                tip = "name the GPU only: --gpu h100"
-            raise AttncalcError(
-                "--fewest-gpus needs --gpu, and no --gpus, --tp, --pp or --train", tip
-            )
+            raise self._no_fewest_gpus()
 
     @property
     def _given(self) -> list[str]:
@@ -133,26 +121,44 @@ class Sweep:
 
     def _check(self, name: str) -> None:
         option = option_name(name)
-        of_fit = name in FIT_AXES or (
-            name in self._flags and name not in WhatIfOptions.__annotations__
-        )
+        is_other_flag = name in self._flags and name not in WhatIfOptions.__annotations__
+        of_fit = name in FIT_AXES or is_other_flag
         if name in ONLY_TRAIN:
             raise AttncalcError(f"{option} needs --train", "add --train: rows of a training step")
         if of_fit and not self.with_fit:
             raise AttncalcError(
                 f"{option} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb"
             )
-        if name in PASS_AXES and not any(column in {**PASS, **MEMORY} for column in self.columns):
+        if name in PASS_AXES and {*PASS, *MEMORY}.isdisjoint(self.columns):
             tip = "add figures of a pass: --columns flops_total,peak_flash"
             raise AttncalcError(f"{option} changes no column", tip)
-        if name in TRAFFIC_AXES and not any(
-            column in (*USERS, *BOUNDS, *NEED) for column in self.columns
-        ):
+        if name in TRAFFIC_AXES and {*USERS, *BOUNDS, *NEED}.isdisjoint(self.columns):
             tip = "add the figures of users: --columns concurrent_average,concurrent_worst"
             raise AttncalcError(f"{option} changes no column", tip)
 
+    def _no_fewest_gpus(self) -> AttncalcError:
+        others: list[str] = [name for name in ("gpus", "tp", "pp") if name in self._given]
+        if self.with_train:
+            others.append("train")
+        if others:
+            tip = f"leave out {' and '.join(map(option_name, others))}"
+        else:
+            tip = "name the GPU only: --gpu h100"
+        problem = "--fewest-gpus needs --gpu, and no --gpus, --tp, --pp or --train"
+        return AttncalcError(problem, tip)
+
+    @property
+    def models(self) -> Sequence[LoadedModel]:
+        """The values of the axis `model`."""
+        return next(axis.values for axis in self.axes if axis.name == "model")
+
+    @property
+    def n_settings(self) -> int:
+        """How many combinations of the outer axes' values there are."""
+        return math.prod(axis.size for axis in self.outer)
+
     def __len__(self) -> int:
-        return math.prod(len(axis.values) for axis in self.axes)
+        return math.prod(axis.size for axis in self.axes)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for row in self.selection.of(self.tuples(), self.names):
@@ -190,7 +196,7 @@ class Sweep:
             escape: What to do with a text that the user has given, such as the path of a model, and
                 with errors.
         """
-        for number in range(math.prod(len(axis.values) for axis in self.outer)):
+        for number in range(self.n_settings):
             yield from self.rows_of(self.setting(number), escape)
 
     def failure_of(self, row: Row) -> str:
@@ -199,21 +205,21 @@ class Sweep:
         """
         cells = dict(zip(self.names, row, strict=True))
         conditions = self.selection.fail_if
-        met = [
-            f"{name} is {cells[name]}"
-            for name in (one.name for one in conditions if holds(one, cells[one.name]))
-        ]
-        if not met and not (conditions and cells[ERROR]):
-            return ""
+        if conditions and cells[ERROR]:
+            failure = cells[ERROR]
+        else:
+            met = [one.name for one in conditions if holds(one, cells[one.name])]
+            if not met:
+                return ""
+            failure = f"{met[0]} is {cells[met[0]]}"
         axes = ", ".join(f"{axis.name} {cells[axis.name]}" for axis in self.axes if axis.varies)
-        return f"{axes or 'the row'}: {cells[ERROR] or met[0]}"
+        return f"{axes or 'the row'}: {failure}"
 
     @property
     def failures(self) -> list[str]:
         """The rows of which a condition of --fail-if is true, in words."""
-        return list(
-            filter(None, map(self.failure_of, self.selection.of(self.tuples(), self.names)))
-        )
+        selected = self.selection.of(self.tuples(), self.names)
+        return list(filter(None, map(self.failure_of, selected)))
 
     @property
     def units(self) -> tuple[str | None, ...]:
@@ -224,12 +230,11 @@ class Sweep:
     def beyond_maximum(self) -> dict[str, int]:
         """{name of a model: its maximum context}, of the models that the sweep takes beyond it."""
         longest = max(context or 0 for context in self.values_of("context"))
-        models = next(axis.values for axis in self.outer if axis.name == "model")
-        return {
-            name: spec.max_context
-            for name, spec in models
-            if spec.max_context and longest > spec.max_context
-        }
+        beyond = {}
+        for name, spec in self.models:
+            if spec.max_context and longest > spec.max_context:
+                beyond[name] = spec.max_context
+        return beyond
 
     def setting(self, number: int) -> dict[str, Any]:
         """Return {name: value} of all axes but batch and context, for one combination of them,
@@ -249,9 +254,9 @@ class Sweep:
         {} without the figures of `fit`. Combinations that are not possible are left out.
         """
         found: dict[str, dict[tuple[str, str | None], None]] = {}
-        for number in range(
-            math.prod(len(axis.values) for axis in self.outer) if self.with_fit else 0
-        ):
+        if not self.with_fit:
+            return found
+        for number in range(self.n_settings):
             options = {**self._flags, **self.setting(number)}
             name, model = options.pop("model")
             implied, _ = options_of_name(name, {"context": ANY, **options})
@@ -272,18 +277,8 @@ class Sweep:
     ) -> Iterator[Row]:
         """Yield the rows of a setting: every batch, or those given, with every context."""
         start = tuple(cell(value, escape) for value in setting.values())
-        nothing = (None,) * (len(self._costs) + len(self._fits))
-        spec = setting["model"].spec
-        if self.with_train:
-            default = usual_context(spec)
-        else:
-            default = spec.max_context or DEFAULT_CONTEXT
-        if any(setting.get(name) is not None for name in TRAFFIC_AXES):  # as in `fit`
-            longest = spec.max_context or NO_LIMIT
-            default = min(
-                sum(usual_lengths(setting.get("prompt"), setting.get("output"), None, longest)),
-                longest,
-            )
+        nothing = tuple(None for _ in (*self._costs, *self._fits))
+        default = self._default_context(setting)
         numbers: list[int] = [batch or 1 for batch in batches or self.values_of("batch")]
         contexts: list[int] = [context or default for context in self.values_of("context")]
         pick = self._pick
@@ -297,28 +292,31 @@ class Sweep:
         for batch in numbers:
             for context in contexts:
                 try:
-                    yield pick(
-                        (
-                            *start,
-                            batch,
-                            context,
-                            *costs(batch, context),
-                            *fits(batch, context),
-                            None,
-                        )
-                    )
+                    of_costs = costs(batch, context)
+                    of_fits = fits(batch, context)
+                    yield pick((*start, batch, context, *of_costs, *of_fits, None))
                 except AttncalcError as error:
                     yield pick((*start, batch, context, *nothing, escape(error.message)))
+
+    def _default_context(self, setting: Mapping[str, Any]) -> int:
+        """Return the context of a setting if none is given, as other commands have it."""
+        spec = setting["model"].spec
+        if any(setting.get(name) is not None for name in TRAFFIC_AXES):
+            longest = spec.max_context or NO_LIMIT
+            lengths = usual_lengths(setting.get("prompt"), setting.get("output"), None, longest)
+            return min(sum(lengths), longest)
+        if self.with_train:
+            return usual_context(spec)
+        return spec.max_context or DEFAULT_CONTEXT
 
     def _figures(self, setting: Mapping[str, Any]) -> tuple[Figures, Figures]:
         """Return what computes the figures of costs, and what computes those of `fit`."""
         options = {**self._flags, **setting}
         name, model = options.pop("model")
-        changes = {
-            name: options.pop(name)
-            for name in WhatIfOptions.__annotations__
-            if options.get(name) is not None
-        }
+        changes = {}
+        for option in WhatIfOptions.__annotations__:
+            if options.get(option) is not None:
+                changes[option] = options.pop(option)
         if changes:
             released = model
             key = tuple((name, as_text(value)) for name, value in changes.items())
