@@ -24,7 +24,7 @@ from attncalc.questions.fit.figures import totals
 from attncalc.questions.fit.options import FitOptions
 from attncalc.questions.fit.request import read_fit_request
 from attncalc.questions.plan.answer import read_plan
-from attncalc.questions.plan.report import row_facts, row_figures
+from attncalc.questions.plan.figures import row_facts, row_figures
 from attncalc.serving.answer import Answer
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve

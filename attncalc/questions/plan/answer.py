@@ -33,6 +33,7 @@ from ..inputs import read_model
 from ..options import ModelOptions
 from ..results import ResultRows
 from .disaggregated import disaggregated
+from .heading import asked
 from .load import read_traffic, usual_requests
 from .options import (
     FIT_OPTIONS,
@@ -42,7 +43,7 @@ from .options import (
     PlanOptions,
     PlanSizeOptions,
 )
-from .report import asked, plan_report
+from .report import plan_report
 from .search import Demand, Plan, make_plan, search
 from .space import Space
 

@@ -1,0 +1,131 @@
+"""The notes of `attncalc plan`."""
+
+from collections.abc import Iterator, Sequence
+
+from ...engines import find_engine
+from ...hardware import PCIE
+from ...model import plural
+from ...serving.host_read import host_bandwidth, uses_host
+from ...show.report import number
+from ...units import count
+from .facts import gpus_of
+from .figures import published
+from .search import LEAST_TOKENS_PER_SECOND, Demand, Plan
+from .tables import MOST_POOLS
+
+# GPUs that a note names of each engine.
+_MOST_NAMES = 3
+
+
+def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the notes; those on columns that are hidden are shorter."""
+    demand = plan.demand
+    if not plan.found.complete:
+        yield "warning: interrupted; these are the rows that were found until then."
+    yield from _assumptions(plan)
+    yield from _search_notes(plan)
+    yield from _column_notes(plan, hidden)
+    expected = published(plan.rows[0]) if plan.rows else {}
+    if expected.get("published_runs"):
+        low, _, high, runs, *_ = expected.values()
+        yield (
+            f"By {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} "
+            "tokens/s."
+        )
+    if plan.pools:
+        text = "prefill, decode: separate GPUs; cache is what moves between them"
+        if len(plan.pools) > MOST_POOLS:
+            yield f"{text}; {count(len(plan.pools))} in --json."
+        else:
+            yield f"{text}."
+    if demand.prices and (demand.rate or demand.load_factor):
+        yield f"price/M: of {_priced_tokens(demand)}. tokens/s: of busy replicas."
+    if demand.shows_power:
+        yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
+
+
+def _search_notes(plan: Plan) -> Iterator[str]:
+    found = plan.found
+    if not plan.rows:
+        searched = f"{plural(found.tried, 'split')} of {plural(len(gpus_of(plan)), 'kind')} of GPU"
+        if found.pruned:
+            yield f"Searched: {searched}; {count(found.pruned)} more cannot hold the weights."
+        else:
+            yield f"Searched: {searched}."
+    if any(row.is_slow for row in plan.rows):
+        yield (
+            f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user, even in the best "
+            "case, are the last."
+        )
+
+
+def _column_notes(plan: Plan, hidden: Sequence[str]) -> Iterator[str]:
+    """Yield what the columns are, without those that are hidden."""
+    demand = plan.demand
+    if demand.rate is None and "worst" in hidden:
+        yield "users: on average, with half of the output."
+    elif demand.rate is None:
+        yield "users: on average, with half of the output; worst, as 'fit -b': with all of it."
+    if any(row.speed for row in plan.rows):
+        if "TTFT" in hidden:
+            yield f"TPOT (per token): {case(plan)}."
+        else:
+            yield f"TTFT (first token) and TPOT (per token): {case(plan)}."
+
+
+def _priced_tokens(demand: Demand) -> str:
+    """Return of which tokens the price is."""
+    tokens = "the tokens"
+    if demand.rate is not None:
+        tokens = "the tokens asked for"
+    if demand.load_factor:
+        return f"{tokens} on average"
+    return tokens
+
+
+def _assumptions(plan: Plan) -> Iterator[str]:
+    for model in {request.model.name: request.model for request in plan.requests}.values():
+        if model.assumed:
+            yield f"ASSUMED of {model.name}: {model.assumed}"
+    if plan.demand.assumed:
+        yield plan.demand.assumed
+    yield from _engines_of_gpus(plan)
+    if not plan.rows:
+        return
+    candidate = plan.rows[0].candidate
+    if candidate.split.tp > 1 and not candidate.gpu.link:
+        yield f"GPUs without NVLink: {PCIE / 10**9:.3g} GB/s each way is assumed (PCIe 4.0 x16)."
+    if uses_host(candidate.resolved):
+        speed, is_assumed = host_bandwidth(candidate.resolved)
+        text = f"The host's memory: {speed / 10**9:,.1f} GB/s"
+        if is_assumed:
+            yield f"{text}, assumed (--ram-bandwidth)."
+        else:
+            yield f"{text} (--ram-bandwidth)."
+
+
+def _engines_of_gpus(plan: Plan) -> Iterator[str]:
+    """Yield which GPUs have which engine, if that is not the same for all."""
+    gpus: dict[str, list[str]] = {}
+    for request in plan.requests:
+        if request.gpu:
+            gpus.setdefault(find_engine(request.engine).title, []).append(request.gpu.name)
+    if len(gpus) < 2:
+        return
+    parts = []
+    for title, several in gpus.items():
+        names = [*dict.fromkeys(several)]
+        first = ", ".join(names[:_MOST_NAMES])
+        if len(names) > _MOST_NAMES:
+            parts.append(f"{title} on {first} and {len(names) - _MOST_NAMES} others")
+        else:
+            parts.append(f"{title} on {first}")
+    yield f"Engines by default: {'; '.join(parts)}. --engine sets one for all."
+
+
+def case(plan: Plan) -> str:
+    """Return what the times are."""
+    given = plan.demand.efficiency
+    if given:
+        return f"estimates with --efficiency {number(float(given))}"
+    return "median run; --efficiency 1: best case"
