@@ -3,7 +3,7 @@ sizes of a model.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from ..engines import find_engine
 from ..hardware import Gpu
@@ -215,33 +215,36 @@ def _is_given(advice: Advice, log: StartupLog) -> bool:
     """Return whether the command that was pasted with a log has the options already, or smaller
     numbers of them.
     """
-    engine = find_engine(log.engine)
     advised = typed_options(advice.option)
-    names = {name: meant for known in engine.commands for name, meant in known.names.items()}
+    names: dict[str, Any] = {}
+    for known in find_engine(log.engine).commands:
+        names |= known.names
     typed = {names.get(name, name): value for name, value in log.typed.items()}
-
-    def is_typed(name: str, value: str) -> bool:
+    for name, value in advised.items():
         given = typed.get(names.get(name, name), "no")
         are_sizes = value.isdecimal() and given.isdecimal() and name not in ("-tp", "--tp")
-        return given == value or (are_sizes and int(given) <= int(value))
-
-    return bool(advised) and all(is_typed(*each) for each in advised.items())
+        is_smaller = are_sizes and int(given) <= int(value)
+        if given != value and not is_smaller:
+            return False
+    return bool(advised)
 
 
 def _too_small(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
     context = log.settings.get("context")
-    tokens = f"{count(int(context))} tokens" if context else "the whole context"
+    tokens = "the whole context"
+    if context:
+        tokens = f"{count(int(context))} tokens"
     needed = log.logged.get("kv_bytes_per_sequence")
     available = least(log.available)
+    held = log.logged.get("kv_tokens")
     if needed and available:
         reason = missing_memory(f"one request of {tokens} needs", needed.bytes, available.bytes)
         return _advised(log, "kv_too_small", reason, needed.bytes, available.bytes)
-    held = log.logged.get("kv_tokens")
     if held:
-        holds = f"and the cache holds {count(int(held.text))}"
+        reason = f"one request may have {tokens}, and the cache holds {count(int(held.text))}."
     else:
-        holds = "which is more than the cache holds"
-    return _advised(log, "kv_too_small", f"one request may have {tokens}, {holds}.")
+        reason = f"one request may have {tokens}, which is more than the cache holds."
+    return _advised(log, "kv_too_small", reason)
 
 
 def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
@@ -251,89 +254,83 @@ def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
     if refusal.where == "other":
         reason = f"{stage.failed}: {truncate(refusal.line, LONGEST)}"
         return Diagnosis(refusal.line, stage.cause, reason)
+    reason = "The log ends before the cache has its size, without an error"
     if refusal.where:
-        where = stage.failed
-    else:
-        where = "The log ends before the cache has its size, without an error"
-    where += STAGES[refusal.stage].at
+        reason = stage.failed
+    reason += STAGES[refusal.stage].at
     if refusal.tried and refusal.free:
-        files = f", {refusal.tried.text} of {refusal.free.text} files"
-    else:
-        files = ""
-    room = f": {size(left.bytes)} were left for the cache" if left else ""
+        reason += f", {refusal.tried.text} of {refusal.free.text} files"
     if refusal.needed and refusal.limit:
-        room = (
-            f": all of it needs {size(refusal.needed.bytes)}, and {size(refusal.limit.bytes)} are "
-            "free"
-        )
+        needed = size(refusal.needed.bytes)
+        reason += f": all of it needs {needed}, and {size(refusal.limit.bytes)} are free"
+    elif left:
+        reason += f": {size(left.bytes)} were left for the cache"
+    advice = [*_WITHOUT_A_MESSAGE]
+    if refusal.stage:
+        failed = refusal._replace(kind="out_of_memory", where=refusal.stage)
+        found = find_reader(log.engine).log_advice(log._replace(refusal=failed))
+        advice += [each._replace(change=f"if memory is short, {each.change}") for each in found[:2]]
     available = left.bytes if left else None
-    failed = log._replace(refusal=refusal._replace(kind="out_of_memory", where=refusal.stage))
-    options = find_reader(log.engine).log_advice(failed)[:2] if refusal.stage else ()
-    advice = (
-        *_WITHOUT_A_MESSAGE,
-        *(each._replace(change=f"if memory is short, {each.change}") for each in options),
-    )
     return Diagnosis(
-        refusal.line, "log_ends", f"{where}{files}{room}.", available=available, advice=advice
+        refusal.line, "log_ends", f"{reason}.", available=available, advice=tuple(advice)
     )
 
 
 def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
     load = log.load
     assert load is not None
-    requests = requests_in_words(load)
+    reason = requests_in_words(load)
     if load.is_full:
-        if load.waiting or load.preempted:
-            grows = ""
-        else:
-            grows = "; when they grow, one is stopped and computed again"
         if load.running:
-            holds = f": it holds {plural(load.fitting, 'such request')}"
-        else:
-            holds = ""
-        return _advised(log, "cache_full", f"{requests}{holds}{grows}.")
+            reason += f": it holds {plural(load.fitting, 'such request')}"
+        if not (load.waiting or load.preempted):
+            reason += "; when they grow, one is stopped and computed again"
+        return _advised(log, "cache_full", f"{reason}.")
     if not load.waiting:
-        return _advised(log, "no_failure", f"{requests}: no request waits, and the cache has room.")
+        return _advised(log, "no_failure", f"{reason}: no request waits, and the cache has room.")
     why = "the limit of running requests is reached, or prompts are still computed"
-    return _advised(log, "requests_limited", f"{requests}, so it is not full: {why}.")
+    return _advised(log, "requests_limited", f"{reason}, so it is not full: {why}.")
 
 
 def requests_in_words(load: Load) -> str:
     """Return how many requests run and wait, and how full the cache is, without a full stop."""
+    used = f"{load.usage:.1%} of the cache is used"
     if not (load.running or load.waiting):
-        return f"{load.usage:.1%} of the cache is used"
-    runs = f"{plural(load.running, 'request')} {'runs' if load.running == 1 else 'run'}"
-    waits = f"{count(load.waiting)} {'waits' if load.waiting == 1 else 'wait'}"
-    return f"{runs}, {waits}, {load.usage:.1%} of the cache is used"
+        return used
+    runs = "1 request runs"
+    if load.running != 1:
+        runs = f"{count(load.running)} requests run"
+    waits = "1 waits"
+    if load.waiting != 1:
+        waits = f"{count(load.waiting)} wait"
+    return f"{runs}, {waits}, {used}"
 
 
 def _nothing_left(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
     left = least(log.available)
     share = log.settings.get("gpu_memory_utilization")
     room = find_reader(log.engine).logged_room(log, left.bytes if left else None, share)
-    weights, total = (log.budget.get(name) for name in ("weights", "gpu_memory"))
-    parts = [f"Weights of {size(weights.bytes)}"] if weights and weights.bytes else []
+    weights = log.budget.get("weights")
+    total = log.budget.get("gpu_memory")
+    parts = []
+    if weights and weights.bytes:
+        parts.append(f"Weights of {size(weights.bytes)}")
     for name, label in (("activations", "activations"), ("cuda_graphs", "CUDA graphs")):
         part = log.budget.get(name)
-        parts += [f"{label} of {size(part.bytes)}"] if part and part.number >= 1 else []
-    if share and total:
-        value = f" ({share} of {size(total.bytes)})"
-    elif share:
-        value = f" ({share})"
-    else:
-        value = ""
+        if part and part.number >= 1:
+            parts.append(f"{label} of {size(part.bytes)}")
+    subject = "Weights and runtime memory"
     if parts:
         subject = f"{' and '.join(parts)}, with the rest of the runtime memory,"
-    else:
-        subject = "Weights and runtime memory"
-    of_share = f"the engine's share{value}"
+    of_share = "the engine's share"
+    if share and total:
+        of_share += f" ({share} of {size(total.bytes)})"
+    elif share:
+        of_share += f" ({share})"
+    reason = f"{subject} leave nothing of {of_share} for the cache."
     if room is not None and room < 0:
-        return _advised(
-            log, "nothing_left", f"{subject} are {size(-room)} larger than {of_share}.", None, room
-        )
-    return _advised(
-        log, "nothing_left", f"{subject} leave nothing of {of_share} for the cache.", None, room
-    )
+        reason = f"{subject} are {size(-room)} larger than {of_share}."
+    return _advised(log, "nothing_left", reason, None, room)
 
 
 def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diagnosis:
@@ -371,55 +368,75 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
     """Return what the log says of an allocation that failed: what it was for, its size, and what
     was free.
     """
-    what, cause = STAGES[refusal.where][:2]
-    needed, limit, tried, free = refusal.needed, refusal.limit, refusal.tried, refusal.free
-    if needed and limit:
-        sizes = (
-            f"{size(needed.bytes)} are allocated, and Metal recommends at most {size(limit.bytes)}"
-        )
-        return _advised(log, cause, f"{what}: {sizes}.", needed.bytes, limit.bytes)
+    stage = STAGES[refusal.where]
+    if refusal.needed and refusal.limit:
+        needed = refusal.needed.bytes
+        limit = refusal.limit.bytes
+        sizes = f"{size(needed)} are allocated, and Metal recommends at most {size(limit)}"
+        return _advised(log, stage.cause, f"{stage.failed}: {sizes}.", needed, limit)
     if refusal.where in ("requests", "tokens"):
-        asked, there = map(count, refusal.counts)
-        unit = "request slots" if refusal.where == "requests" else "tokens"
-        were = "was" if there == "1" else "were"
-        sizes = f": {asked} {unit} were wanted, {there} {were} free" if tried else ""
-        return _advised(
-            log, cause, f"{what}{sizes}{f'; {requests_in_words(log.load)}' if log.load else ''}."
-        )
+        return _failed_batch(log, refusal)
+    found = _failed_buffer(log, refusal, gpu)
+    advice = (*found.advice, *_of_pieces(refusal))
+    host: tuple[Advice, ...] = ()
+    if stage.cause == "host_memory":
+        host = _for_the_host(log, gpu)
+    elif refusal.use.together:
+        host = (_OF_RANKS,)
+    tried = refusal.tried
+    free = refusal.free
+    is_of_file = refusal.where in ("host", "weights")
+    if is_of_file and tried and free and tried.bytes > _FAR_TOO_LARGE * free.bytes:
+        most = size(int(0.8 * free.bytes))  # a fifth for the cache and the buffers
+        smaller = Advice(f"a smaller model, or fewer bits: a file of at most {most}")
+        return found._replace(advice=(smaller, *host))
+    # a shorter context costs less than memory
+    if refusal.where == "host_cache" or refusal.use.together:
+        return found._replace(advice=(*advice, *host))
+    return found._replace(advice=(*host, *advice))
+
+
+def _failed_buffer(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diagnosis:
+    """Return what was allocated, with its size and what was free as far as the log has them."""
+    stage = STAGES[refusal.where]
+    reason = stage.failed
     sequences = log.settings.get("max_num_seqs")
     if refusal.where == "sampler" and sequences:
-        what += f" with {count(int(sequences))} requests"
+        reason += f" with {count(int(sequences))} requests"
     before = log.budget.get("free_memory")
-    memory = before.bytes if before else gpu.memory if gpu else None
+    memory = None
+    if before:
+        memory = before.bytes
+    elif gpu:
+        memory = gpu.memory
     words = _sizes_of(log, refusal)
-    if not (free or refusal.one_buffer) and cause != "host_memory":
+    if not (refusal.free or refusal.one_buffer) and stage.cause != "host_memory":
         words += _room(log, refusal, memory, " free" if before else "")
-    available = (
-        free.bytes if free else memory if tried and memory and tried.bytes > memory else None
-    )
-    reason = f"{what}{': ' if words else ''}{', '.join(words)}."
-    found = _advised(log, cause, reason, tried.bytes if tried else None, available)
-    found = found._replace(advice=(*found.advice, *_of_pieces(refusal)))
-    host = (
-        _for_the_host(log, gpu)
-        if cause == "host_memory"
-        else (_OF_RANKS,)
-        if refusal.use.together
-        else ()
-    )
-    if (
-        tried
-        and free
-        and refusal.where in ("host", "weights")
-        and tried.bytes > _FAR_TOO_LARGE * free.bytes
-    ):
-        most = size(int(0.8 * free.bytes))  # a fifth for the cache and the buffers
-        return found._replace(
-            advice=(Advice(f"a smaller model, or fewer bits: a file of at most {most}"), *host)
-        )
-    # a shorter context costs less than memory
-    is_last = refusal.where == "host_cache" or refusal.use.together
-    return found._replace(advice=(*found.advice, *host) if is_last else (*host, *found.advice))
+    if words:
+        reason += f": {', '.join(words)}"
+    tried = refusal.tried
+    available = None
+    if refusal.free:
+        available = refusal.free.bytes
+    elif tried and memory and tried.bytes > memory:
+        available = memory
+    return _advised(log, stage.cause, f"{reason}.", tried.bytes if tried else None, available)
+
+
+def _failed_batch(log: StartupLog, refusal: LogRefusal) -> Diagnosis:
+    """Return that a batch got no request slots, or no tokens."""
+    stage = STAGES[refusal.where]
+    reason = stage.failed
+    if refusal.tried:
+        asked, there = refusal.counts
+        unit = "tokens"
+        if refusal.where == "requests":
+            unit = "request slots"
+        were = "was" if there == 1 else "were"
+        reason += f": {count(asked)} {unit} were wanted, {count(there)} {were} free"
+    if log.load:
+        reason += f"; {requests_in_words(log.load)}"
+    return _advised(log, stage.cause, f"{reason}.")
 
 
 def _sizes_of(log: StartupLog, refusal: LogRefusal) -> list[str]:
@@ -429,18 +446,22 @@ def _sizes_of(log: StartupLog, refusal: LogRefusal) -> list[str]:
     tried = refusal.tried
     free = refusal.free
     total = log.budget.get("gpu_memory")
-    if tried:
-        words = [f"{size(tried.bytes)} were {'used' if refusal.where == 'killed' else 'wanted'}"]
-    else:
-        words = []
+    words = []
     if tried and tried.unit == 10**9:
-        words = [f"{tried.text} GB ({size(tried.bytes)}) were wanted"]
+        words.append(f"{tried.text} GB ({size(tried.bytes)}) were wanted")
+    elif tried and refusal.where == "killed":
+        words.append(f"{size(tried.bytes)} were used")
+    elif tried:
+        words.append(f"{size(tried.bytes)} were wanted")
     if refusal.one_buffer:
         words.append("more than the device allows for one buffer")
     elif free:
-        of_total = f" of {size(total.bytes)}" if total else ""
-        pieces = ", in smaller pieces" if tried and free.bytes >= tried.bytes else ""
-        words.append(f"{size(free.bytes)}{of_total} were free{pieces}")
+        were_free = f"{size(free.bytes)} were free"
+        if total:
+            were_free = f"{size(free.bytes)} of {size(total.bytes)} were free"
+        if tried and free.bytes >= tried.bytes:
+            were_free += ", in smaller pieces"
+        words.append(were_free)
     if refusal.use.together:
         words.append(
             "and processes that were started together, as ranks of a server, use "
@@ -469,21 +490,21 @@ def _room(log: StartupLog, refusal: LogRefusal, memory: int | None, of_memory: s
     buffers = {"weights": log.budget.get("model_buffer"), "cache": log.logged.get("kv_size")}
     if log.devices > 1:
         del buffers["cache"]
-    failed = buffers if refusal.where == "buffer" else (refusal.where,)
-    held = " and ".join(
-        f"{size(it.bytes)} of {name}" for name, it in buffers.items() if it and name not in failed
-    )
-    words = [f"{held} are there"] if held else []
+    if refusal.where == "buffer":  # it may be any of them
+        buffers = {}
+    buffers.pop(refusal.where, None)
+    held = " and ".join(f"{size(it.bytes)} of {name}" for name, it in buffers.items() if it)
+    words = []
+    if held:
+        words.append(f"{held} are there")
     tried = refusal.tried
-    limit = refusal.limit
     if memory and (tried or of_memory):
+        has_memory = f"the GPU has {size(memory)}{of_memory}"
         if of_memory and not held and tried and tried.bytes < memory:
-            although = "although "
-        else:
-            although = ""
-        words.append(f"{although}the GPU has {size(memory)}{of_memory}")
-    elif limit:
-        words.append(f"Metal recommends at most {size(limit.bytes)}")
+            has_memory = f"although {has_memory}"
+        words.append(has_memory)
+    elif refusal.limit:
+        words.append(f"Metal recommends at most {size(refusal.limit.bytes)}")
     return words
 
 
@@ -492,13 +513,12 @@ def _for_the_host(log: StartupLog, gpu: Gpu | None) -> tuple[Advice, ...]:
     engine = find_engine(log.engine)
     share = log.settings.get("gpu_memory_utilization")
     more = Advice("more host memory or swap, or a higher limit of the container or of WSL")
-    # without it, the default is not known
-    option = f"{engine.share_option} {float(share) * 0.9:.2f}" if share else ""
-    smaller = Advice("a smaller share, if the GPU's memory is the host's", option)
-    has_share = not engine.splits_by_layer and (gpu is None or gpu.shares_with_host)
-    if has_share:
-        return (more, smaller)
-    return (more,)
+    if engine.splits_by_layer or (gpu and not gpu.shares_with_host):
+        return (more,)
+    option = ""  # without the share of the log, the default is not known
+    if share:
+        option = f"{engine.share_option} {float(share) * 0.9:.2f}"
+    return (more, Advice("a smaller share, if the GPU's memory is the host's", option))
 
 
 # By `LogRefusal.kind`; all others are allocations that failed.
@@ -536,6 +556,7 @@ def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
     """Return what other processes use, without a full stop."""
     free = free_memory(log)
     total = log.budget.get("gpu_memory")
+    share = log.settings.get("gpu_memory_utilization")
     if refusal.kind == "occupied" and refusal.free and refusal.tried:
         least_free = size(refusal.free.bytes)
         more = size(refusal.tried.bytes)
@@ -550,25 +571,27 @@ def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
         )
     if free is None or total is None or free >= total.bytes:
         return "Other processes use the memory of the GPU"
-    sizes = f"{size(total.bytes - free)} of the GPU's {size(total.bytes)}"
+    used = f"{size(total.bytes - free)} of the GPU's {size(total.bytes)}"
     if refusal.tried and refusal.free:
+        if not refusal.use.own:
+            used = f"at least {used}"
         wanted = size(refusal.tried.bytes)
         left = size(refusal.free.bytes)
-        least = "" if refusal.use.own else "at least "
-        return f"{wanted} were wanted, {left} were free: other processes use {least}{sizes}"
-    share = log.settings.get("gpu_memory_utilization")
+        return f"{wanted} were wanted, {left} were free: other processes use {used}"
+    reason = f"Other processes use {used}: {size(free)} are free"
     if share:
-        wanted = f", and the engine's share ({share}) is {size(int(float(share) * total.bytes))}"
-    else:
-        wanted = ""
-    return f"Other processes use {sizes}: {size(free)} are free{wanted}"
+        wanted = size(int(float(share) * total.bytes))
+        reason += f", and the engine's share ({share}) is {wanted}"
+    return reason
 
 
 def free_share(log: StartupLog) -> str:
     """Return the largest share that is free in hundredths; '' if none is, or it is unknown."""
     free = free_memory(log)
     total = log.budget.get("gpu_memory")
-    hundredths = 100 * free // total.bytes if free and total and total.bytes else 0
+    if not free or total is None or not total.bytes:
+        return ""
+    hundredths = 100 * free // total.bytes
     if 0 < hundredths < 100:
         return f"0.{hundredths:02d}"
     return ""

@@ -137,7 +137,8 @@ def compare(request: FitRequest, log: StartupLog) -> LogComparison:
     version = found.request.engine_args.get("engine_version")
     for tokens in find_engine(log.engine).step_sizes:
         given = request.with_engine_args(engine_version=version, max_num_batched_tokens=tokens)
-        if (other := _comparison(given, log, guessed=found.guessed)).agrees:
+        other = _comparison(given, log, guessed=found.guessed)
+        if other.agrees:
             return other
     return found
 

@@ -5,6 +5,7 @@ server copes.
 import dataclasses
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import compress
 
 from ..check import Check
 from ..engines import find_engine
@@ -38,6 +39,12 @@ _PADDING = 256
 # The factor by which logged weights may differ from the estimated ones: towers and drafts may not
 # be counted.
 _OTHER_WEIGHTS = 1.4
+# Why a start failed that fits by the estimate.
+_OTHER_SETTINGS = "By the estimate it fits: the log's settings differ."
+_BESIDE_OTHERS = (
+    "By the estimate it fits: other processes may use the GPU's memory, or the log's settings "
+    "differ."
+)
 NAME_THE_LOGS_MODEL = "Leave MODEL out, or give the model of the log."
 
 
@@ -69,50 +76,57 @@ def diagnose(
     refusal = log.refusal
     if refusal is None:
         return None
+    if refusal.cause and refusal.tokens and request.gpu:
+        return _longer_context(request, log, refusal)
     if refusal.cause or refusal.kind == "overloaded":
-        is_computed = refusal.tokens and request.gpu
-        return (
-            _longer_context(request, log, refusal)
-            if is_computed
-            else diagnose_alone(log, request.gpu)
-        )
-    if reason := named_otherwise(request.model, log, named):
+        return diagnose_alone(log, request.gpu)
+    reason = named_otherwise(request.model, log, named)
+    if reason:
         return Diagnosis(refusal.line, "other_model", reason, notes=(NAME_THE_LOGS_MODEL,))
+    return _computed(request, log, refusal, memory, checks, named)
+
+
+def _computed(
+    request: FitRequest,
+    log: StartupLog,
+    refusal: LogRefusal,
+    memory: LogMemory | None,
+    checks: Iterable[Check],
+    named: ModelSpec | None,
+) -> Diagnosis:
+    """Return the diagnosis with the sizes of the model, as far as they say something about it."""
     context = request.workload.context
-    if disagreement := next(filter(None, (_contradiction(check, context) for check in checks)), ""):
+    disagreement = next(filter(None, (_contradiction(check, context) for check in checks)), "")
+    if disagreement and named and refusal.kind == "out_of_memory":
         # of the model that the log names, an older build or other options
-        alone = named and refusal.kind == "out_of_memory" and diagnose_alone(log, request.gpu)
-        why = (f"No change is computed: {disagreement}.",)
-        return (
-            alone._replace(notes=why)
-            if alone
-            else _other_model(request, log, refusal, disagreement, named)
-        )
+        alone = diagnose_alone(log, request.gpu)
+        return alone._replace(notes=(f"No change is computed: {disagreement}.",))
+    if disagreement:
+        return _other_model(request, log, refusal, disagreement, named)
     is_assumed = "context" not in log.settings and context == request.model.max_context
-    is_estimate = refusal.where == "guardrail" and refusal.tried  # of LM Studio's own context
+    # of LM Studio's own context
+    is_estimate = refusal.where == "guardrail" and refusal.tried is not None
     if refusal.where in _ALONE or refusal.one_buffer or (is_estimate and is_assumed):
-        notes = (
-            ("The log has no context: with --context, changes are computed.",)
-            if is_estimate
-            else ()
-        )
-        return diagnose_alone(log, request.gpu)._replace(notes=notes)
+        alone = diagnose_alone(log, request.gpu)
+        notes: tuple[str, ...] = ()
+        if is_estimate:
+            notes = ("The log has no context: with --context, changes are computed.",)
+        return alone._replace(notes=notes)
     share = request.gpu_memory_utilization if request.gpu else None
-    available = find_reader(log.engine).logged_room(log, memory.printed if memory else None, share)
+    printed = memory.printed if memory else None
+    available = find_reader(log.engine).logged_room(log, printed, share)
     if request.gpu is None:
         found = _without_gpu(request, log, refusal, available)
     else:
         found = _with_gpu(request, log, refusal, available, named)
     needed = log.logged.get("kv_bytes_per_sequence")
-    if (
-        needed
-        and found.needed
-        and request.workload.batch == 1
-        and found.needed < (1 - _TOLERANCE) * needed.bytes
-    ):
+    is_of_one = request.workload.batch == 1
+    if needed and found.needed and is_of_one and found.needed < (1 - _TOLERANCE) * needed.bytes:
         # with stages, vLLM wants room for all layers on each
         found = diagnose_alone(log, request.gpu)
-    return _with_notes(found, request, log) if found.changes else found
+    if found.changes:
+        return _with_notes(found, request, log)
+    return found
 
 
 def _longer_context(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
@@ -130,11 +144,10 @@ def _longer_context(request: FitRequest, log: StartupLog, refusal: LogRefusal) -
     result = fit(request.with_workload(context=context))
     fits = result.verdict == "fits"
     if alone.advice[0].known:  # a change of the request, which needs no other server
-        return alone._replace(
-            notes=(
-                f"A context of {count(context)} tokens {'fits' if fits else 'does not fit'} too.",
-            )
-        )
+        note = f"A context of {count(context)} tokens does not fit too."
+        if fits:
+            note = f"A context of {count(context)} tokens fits too."
+        return alone._replace(notes=(note,))
     if fits:
         words = f"{count(context)} tokens of context"
         return alone._replace(
@@ -144,9 +157,10 @@ def _longer_context(request: FitRequest, log: StartupLog, refusal: LogRefusal) -
     note = (
         f"A context of {count(context)} tokens, which holds the request, needs another change too."
     )
-    return alone._replace(
-        changes=changes, advice=() if changes else alone.advice, notes=(note,), tried=_tried(result)
-    )
+    found = alone._replace(changes=changes, notes=(note,), tried=_tried(result))
+    if changes:
+        return found._replace(advice=())
+    return found
 
 
 def _with_notes(found: Diagnosis, request: FitRequest, log: StartupLog) -> Diagnosis:
@@ -158,9 +172,8 @@ def _with_notes(found: Diagnosis, request: FitRequest, log: StartupLog) -> Diagn
     context = request.workload.context
     if log.within:
         lacks = log.within.lacks
-        changes = tuple(
-            change for change in changes if not any(option in change.flag for option in lacks)
-        )
+        has_all = [all(option not in change.flag for option in lacks) for change in changes]
+        changes = tuple(compress(changes, has_all))
         notes = (*notes, log.within.names)
     if "context" not in log.settings and context == request.model.max_context:
         maximum = f"the model's maximum, {count(context)} tokens"
@@ -189,11 +202,9 @@ def _contradiction(check: Check, context: int) -> str:
     tolerance = max(_TOLERANCE, _PADDING / context)
     if check.ok or abs(check.difference) <= tolerance * abs(check.measured):
         return ""
-    figures = map(int, (check.measured, check.predicted))
-    logged, predicted = (
-        size(figure) if check.unit == BYTES else count(figure) for figure in figures
-    )
-    return f"{check.label} {logged} in the log, {predicted} with this model"
+    shown = size if check.unit == BYTES else count
+    logged = shown(int(check.measured))
+    return f"{check.label} {logged} in the log, {shown(int(check.predicted))} with this model"
 
 
 def _other_model(
@@ -206,9 +217,13 @@ def _other_model(
     """Return that the log was written with another model, or with other arguments. `named` has this
     model's sizes.
     """
-    of_model = f"The log is of '{truncate(log.model)}'. " if log.model else ""
-    of_model = "Give" if named else f"{of_model}Give that model, or"
-    note = f"{of_model} options that the log lacks, such as --gpu, --tp, --kv-dtype and --context."
+    options = "options that the log lacks, such as --gpu, --tp, --kv-dtype and --context"
+    if named:
+        note = f"Give {options}."
+    elif log.model:
+        note = f"The log is of '{truncate(log.model)}'. Give that model, or {options}."
+    else:
+        note = f"Give that model, or {options}."
     reason = f"The log and {request.model.title} disagree: {disagreement}."
     return Diagnosis(refusal.line, "other_model", reason, notes=(note,))
 
@@ -258,7 +273,10 @@ def _with_gpu(
         logged = _logged_excess(estimate, excess)
         estimate = fit(dataclasses.replace(request, logged_excess=logged))
     counts_layers = "n_gpu_layers" in log.settings or not find_engine(log.engine).splits_by_layer
-    if counts_layers and (disagreement := _disagreement(estimate, log, refusal, available)):
+    disagreement = ""
+    if counts_layers:
+        disagreement = _disagreement(estimate, log, refusal, available)
+    if disagreement:
         # its settings are often not in the lines of a running server
         if refusal.where == "serving":
             return alone._replace(
@@ -268,13 +286,14 @@ def _with_gpu(
     if STAGES[refusal.where].after == "cache":
         found = (_smaller_share(estimate, refusal), _fewer_sequences(estimate))
         changes = tuple(change for change in found if change and change.result.starts)
-        return alone._replace(changes=changes, advice=()) if changes else alone
+        return alone._replace(changes=changes, advice=() if changes else alone.advice)
     return _before_the_cache(estimate, refusal, excess, alone)
 
 
 def _logged_excess(estimate: FitResult, excess: int) -> LoggedExcess:
     reserve = estimate.budget.reserve
-    return LoggedExcess(excess, estimate.resolved.devices, int(reserve.total) if reserve else 0)
+    reserved = int(reserve.total) if reserve else 0
+    return LoggedExcess(excess, estimate.resolved.devices, reserved)
 
 
 def _disagreement(
@@ -306,7 +325,8 @@ def _disagreement(
         )
     # a message alone, without the lines of the start, may have come after those of the cache
     is_before = (after or refusal.where) == "weights" or (log.model and not refusal.where)
-    if is_before and refusal.use.own > (most := _most_before_the_cache(estimate)):
+    most = _most_before_the_cache(estimate)
+    if is_before and refusal.use.own > most:
         return (
             f"{size(refusal.use.own)} were in use before there was a cache, and this model takes "
             f"at most {size(most)}"
@@ -338,52 +358,81 @@ def _before_the_cache(
             log has none.
         alone: What the log alone says.
     """
-    needed, room = int(estimate.needed), estimate.budget.room()
-    cause, reason = _reason(estimate, room)
-    note = "The log does not say how much memory was left: the changes rest on the estimate."
-    weights, gpu = estimate.budget.weights, estimate.resolved.gpu
-    if excess is not None:
-        note = _measured(excess)
-    elif weights and gpu:
-        resolved = estimate.resolved
-        each = (
-            " on each GPU"
-            if resolved.devices > 1 or (resolved.whole_layers and resolved.gpus > 1)
-            else ""
-        )
-        need = f"the weights need {size(int(weights.total))}{each}"
-        if int(weights.total) > gpu.memory:
-            is_logged = (
-                refusal.where == "weights" and refusal.tried and refusal.tried.bytes > gpu.memory
-            )
-            of_weights = f"T{need[1:]}, and the GPU has {size(gpu.memory)}."
-            cause, reason = "weights_too_large", alone.reason if is_logged else of_weights
-            needed, room = int(weights.total), gpu.memory
-        elif refusal.tried and refusal.free and refusal.kind == "out_of_memory":
-            reason = (
-                f"An allocation of {size(refusal.tried.bytes)} failed, "
-                f"{size(refusal.free.bytes)} were free. By the "
-                f"estimate, {need} of the GPU's {size(gpu.memory)}."
-            )
-        if refusal.where == "weights":
-            cause = "weights_too_large"
-        if needed <= room:
-            others = "" if refusal.use.own else "other processes may use the GPU's memory, or "
-            note = f"By the estimate it fits: {others}the log's settings differ."
+    found = _missing(estimate, refusal, excess, alone)
+    fits = found.needed <= found.room
+    reason = found.reason
+    if refusal.kind == "unfinished" and fits:
+        return alone._replace(notes=("By the estimate the GPU's memory is enough.",))
     if refusal.kind == "unfinished":
-        if needed <= room:
-            return alone._replace(notes=("By the estimate the GPU's memory is enough.",))
         reason = f"{alone.reason} By the estimate, {reason[0].lower()}{reason[1:]}"
-    with_share = refusal.kind != "out_of_memory"  # a larger share leaves less for what failed
-    changes, words = (
-        _changes(estimate, with_share=with_share),
-        _tried(estimate, with_share=with_share),
+    # a larger share leaves less for what failed
+    with_share = refusal.kind != "out_of_memory"
+    diagnosis = alone._replace(
+        changes=_changes(estimate, with_share=with_share),
+        notes=(found.note,),
+        tried=_tried(estimate, with_share=with_share),
     )
+    if not fits or diagnosis.changes:
+        diagnosis = diagnosis._replace(advice=())
     # the estimate may err, and the log does not
-    if needed <= room or alone.cause == "compute_too_large":
-        advice = alone.advice if needed <= room and not changes else ()
-        return alone._replace(changes=changes, notes=(note,), tried=words, advice=advice)
-    return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,), words)
+    if fits or alone.cause == "compute_too_large":
+        return diagnosis
+    return diagnosis._replace(
+        cause=found.cause, reason=reason, needed=found.needed, available=found.room
+    )
+
+
+class _Missing(NamedTuple):
+    """What is needed by the estimate, and what there is for it."""
+
+    cause: str
+    reason: str
+    needed: int
+    room: int
+    note: str
+
+
+def _missing(
+    estimate: FitResult, refusal: LogRefusal, excess: int | None, alone: Diagnosis
+) -> _Missing:
+    """Return what is missing for the cache, or for weights that are larger than the GPU."""
+    needed = int(estimate.needed)
+    room = estimate.budget.room()
+    cause, reason = _reason(estimate, room)
+    weights = estimate.budget.weights
+    gpu = estimate.resolved.gpu
+    if excess is not None:
+        return _Missing(cause, reason, needed, room, _measured(excess))
+    note = "The log does not say how much memory was left: the changes rest on the estimate."
+    if weights is None or gpu is None:
+        return _Missing(cause, reason, needed, room, note)
+    tried = refusal.tried
+    need = f"{size(int(weights.total))}{_on_each_gpu(estimate)}"
+    if int(weights.total) > gpu.memory:
+        cause = "weights_too_large"
+        reason = f"The weights need {need}, and the GPU has {size(gpu.memory)}."
+        if refusal.where == "weights" and tried and tried.bytes > gpu.memory:
+            reason = alone.reason  # the log has the size of the weights
+        needed = int(weights.total)
+        room = gpu.memory
+    elif refusal.kind == "out_of_memory" and tried and refusal.free:
+        reason = (
+            f"An allocation of {size(tried.bytes)} failed, {size(refusal.free.bytes)} were free. "
+            f"By the estimate, the weights need {need} of the GPU's {size(gpu.memory)}."
+        )
+    if refusal.where == "weights":
+        cause = "weights_too_large"
+    if needed <= room:
+        note = _OTHER_SETTINGS if refusal.use.own else _BESIDE_OTHERS
+    return _Missing(cause, reason, needed, room, note)
+
+
+def _on_each_gpu(estimate: FitResult) -> str:
+    """Return ' on each GPU' if several GPUs divide the weights, or ''."""
+    resolved = estimate.resolved
+    if resolved.devices > 1 or (resolved.whole_layers and resolved.gpus > 1):
+        return " on each GPU"
+    return ""
 
 
 def _measured(excess: int) -> str:
@@ -392,9 +441,11 @@ def _measured(excess: int) -> str:
     """
     if abs(excess) < GIB // 20:
         return "The changes are computed with the log's weights and runtime memory."
-    more = "larger" if excess > 0 else "smaller"
-    sizes = f"The log's weights and runtime memory are {size(abs(excess))} {more} than the estimate"
-    return f"{sizes}; the changes are computed with the log's."
+    sizes = f"The log's weights and runtime memory are {size(abs(excess))}"
+    computed = "the changes are computed with the log's"
+    if excess > 0:
+        return f"{sizes} larger than the estimate; {computed}."
+    return f"{sizes} smaller than the estimate; {computed}."
 
 
 def _changes(result: FitResult, *, with_share: bool = True) -> tuple[Suggestion, ...]:
@@ -419,9 +470,9 @@ def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int 
     """
     if available is not None:
         return estimate.budget.room() - available
-    loaded = log.budget.get("model_buffer") if log.devices <= 1 else None
+    loaded = log.budget.get("model_buffer")
     budget = estimate.budget
-    if loaded is None or budget.weights is None:
+    if loaded is None or log.devices > 1 or budget.weights is None:
         return None
     excess = loaded.bytes - int(budget.weights.total)
     tried = log.refusal.tried if log.refusal else None
@@ -459,7 +510,8 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
         note = f"End the other processes, or give {engine.title} the share that is free: {option}."
         return found._replace(changes=(Suggestion(words, option, result), ended), notes=(note,))
     needed = int(result.needed)
-    weights = int(result.budget.weights.total) if result.budget.weights else 0
+    held = result.budget.weights
+    weights = int(held.total) if held else 0
     if weights >= (free or 0):
         needed = weights
         reason = f"{reason}, and the weights alone need {size(weights)}"
@@ -471,8 +523,9 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
         for change in suggestions(result, with_share=False)
         if not change.needs_hardware
     )
-    # of unified memory much is the system's, which does not end
-    changes = (*beside, ended) if gpu and gpu.shares_with_host else (ended, *beside)
+    changes = (ended, *beside)
+    if gpu and gpu.shares_with_host:  # much is the system's, which does not end
+        changes = (*beside, ended)
     note = f"End the other processes. Beside them, {option} is not enough."
     return found._replace(reason=f"{reason}.", needed=needed, changes=changes, notes=(note,))
 
@@ -521,10 +574,9 @@ def _reason(result: FitResult, room: int) -> tuple[str, str]:
     """Return why the batch does not fit in `room` bytes, as a code and as a sentence."""
     workload = result.resolved.workload
     needed = int(result.needed)
-    batch = "one request" if workload.batch == 1 else f"{count(workload.batch)} requests"
-    needs = (
-        f"{batch} of {count(workload.context)} tokens {'needs' if workload.batch == 1 else 'need'}"
-    )
+    needs = f"{count(workload.batch)} requests of {count(workload.context)} tokens need"
+    if workload.batch == 1:
+        needs = f"one request of {count(workload.context)} tokens needs"
     if room < 0:
         larger = f"weights and runtime memory are {size(-room)} larger than the engine's share"
         return "nothing_left", f"{needs} {size(needed)}, and {larger}."
@@ -605,9 +657,10 @@ def _more_room(everything: FitResult, *, with_shorter: bool) -> tuple[Suggestion
     if everything.verdict == "fits":
         return ()
     narrower = narrower_caches(everything)[:1]
-    left_out = ("--batch", *["--context"] * (not with_shorter))
-    others = [change for change in suggestions(everything) if not change.flag.startswith(left_out)]
-    return (
-        *narrower,
-        *(change for change in others if change.flag not in {known.flag for known in narrower}),
-    )
+    known = {change.flag for change in narrower}
+    left_out = ("--batch",) if with_shorter else ("--batch", "--context")
+    changes = [*narrower]
+    for change in suggestions(everything):
+        if not change.flag.startswith(left_out) and change.flag not in known:
+            changes.append(change)
+    return tuple(changes)

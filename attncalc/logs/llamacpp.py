@@ -110,7 +110,11 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
     """
     whole, starts = logs.last_start(_without_trials(list(lines)), _LINES["start"], _OUTCOME)
     drafter = _LINES["draft"].search(whole)
-    text, drafted = (whole[: drafter.start()], whole[drafter.end() :]) if drafter else (whole, "")
+    text = whole
+    drafted = ""
+    if drafter:
+        text = whole[: drafter.start()]
+        drafted = whole[drafter.end() :]
     logged = figures_of(whole)
     settings = _settings(text, has_cache=any(name.endswith("kv_size") for name in logged))
     if drafter and drafter["predicts"]:
@@ -140,7 +144,7 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         model=logs.first(_LINES["name"], text) or path or logs.first(_LINES["repository"], text),
         path=path,
         settings=settings,
-        flags=frozenset({"kv_unified"} if _LINES["unified"].search(text) else ()),
+        flags=logs.read_flags({"kv_unified": _LINES["unified"]}, text),
         logged=logged,
         budget=_budget(text, drafted, free),
         refusal=refusal,
@@ -194,9 +198,12 @@ def _free_memory(text: str) -> dict[str, Printed]:
     free: dict[str, Printed] = {}
     for match in _LINES["free"].finditer(text):
         device, amount = filter(None, match.groups())
-        free.setdefault(device, Printed(amount, match[0], GIB if "available=" in match[0] else MIB))
+        unit = GIB if "available=" in match[0] else MIB
+        free.setdefault(device, Printed(amount, match[0], unit))
     projected = _LINES["projected"].search(text)
-    return free or ({"": Printed(projected[2], projected[0], MIB)} if projected else {})
+    if projected and not free:
+        return {"": Printed(projected[2], projected[0], MIB)}
+    return free
 
 
 def _without_trials(lines: list[str]) -> list[str]:
@@ -219,8 +226,24 @@ def figures_of(text: str) -> dict[str, Printed]:
     drafter = _LINES["draft"].search(text)
     if drafter:
         drafted = figures_of(text[drafter.end() :])
-        of_drafter = {"draft_kv_size": drafted["kv_size"]} if "kv_size" in drafted else {}
-        return figures_of(text[: drafter.start()]) | of_drafter
+        of_model = figures_of(text[: drafter.start()])
+        if "kv_size" in drafted:
+            of_model["draft_kv_size"] = drafted["kv_size"]
+        return of_model
+    figures = _sizes_of_caches(text)
+    if "kv_size" not in figures and "creating" not in text:
+        figures |= _of_devices(text)  # without the line of all devices
+    size = _ollama_size("ollama_cache", text)
+    if size and not figures:
+        figures["all_kv_size"] = size
+    n_ctx = _LINES["n_ctx"].search(text)
+    if n_ctx:
+        figures["n_ctx"] = Printed(n_ctx[1], n_ctx[0])
+    return figures
+
+
+def _sizes_of_caches(text: str) -> dict[str, Printed]:
+    """Return the sizes in the lines of all devices."""
     figures: dict[str, Printed] = {}
     name = "kv_size"
     for match in _LINES["cache"].finditer(text):
@@ -235,16 +258,16 @@ def figures_of(text: str) -> dict[str, Printed]:
         elif float(match["size"]):  # 0 in the fitting pass
             figures.setdefault(name, Printed(match["size"], match[0], MIB))
             name = "kv_size"
-    on_devices = {match[0]: match for match in _LINES["device_cache"].finditer(text)}
-    # without the line of all devices
-    if "kv_size" not in figures and on_devices and "creating" not in text:
-        total = sum(Fraction(match[1]) for match in on_devices.values())
-        figures["kv_size"] = Printed(f"{float(total):.2f}", next(iter(on_devices)), MIB)
-    if not figures and (size := _ollama_size("ollama_cache", text)):
-        figures["all_kv_size"] = size
-    if n_ctx := _LINES["n_ctx"].search(text):
-        figures["n_ctx"] = Printed(n_ctx[1], n_ctx[0])
     return figures
+
+
+def _of_devices(text: str) -> dict[str, Printed]:
+    """Return the sum of the caches on all devices; {} without such lines."""
+    on_devices = {match[0]: match for match in _LINES["device_cache"].finditer(text)}
+    if not on_devices:
+        return {}
+    total = sum(Fraction(match[1]) for match in on_devices.values())
+    return {"kv_size": Printed(f"{float(total):.2f}", next(iter(on_devices)), MIB)}
 
 
 def _ollama_size(name: str, text: str, *, on_host: bool = True) -> Printed | None:
@@ -271,13 +294,16 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
         pasted.pop("n_ctx", None)
     settings = pasted | settings
     # a log without its beginning
-    if not settings.keys() & {"context", "n_ctx"} and (cells := _LINES["cells"].search(text)):
-        settings = (
-            {"sequences": cells[2]} | settings | {"n_ctx": str(int(cells[1]) * int(cells[3] or 1))}
-        )
-    if state := _FLASH.get(settings.pop("flash_attn", "")):
+    cells = _LINES["cells"].search(text)
+    if cells and not settings.keys() & {"context", "n_ctx"}:
+        settings.setdefault("sequences", cells[2])
+        streams = cells[3] or "1"
+        settings["n_ctx"] = str(int(cells[1]) * int(streams))
+    state = _FLASH.get(settings.pop("flash_attn", ""))
+    if state:
         settings["flash_attn"] = state
-    if request := _LINES["ollama_request"].search(text):
+    request = _LINES["ollama_request"].search(text)
+    if request:
         asked = {name: value for name, value in request.groupdict().items() if value}
         settings |= {
             "n_ctx": asked["n_ctx"],
@@ -310,7 +336,8 @@ def _weights_dtype(text: str) -> dict[str, str]:
     bits = float(logs.first(_LINES["bits_per_weight"], text) or 0)
     name = re.sub(r" - (\w)\w*", r"_\1", weights or "").lower()  # 'Q4_K - Medium' is q4_k_m
     # 'Q2_K - Medium'
-    name = name if name in FILE_TYPES or is_dtype(name) else name.removesuffix("_m")
+    if not (name in FILE_TYPES or is_dtype(name)):
+        name = name.removesuffix("_m")
     # 'F16' with experts in MXFP4, as gpt-oss is released
     if is_dtype(name) and 0 < bits < 0.8 * dtype(name).bits:
         return {}
@@ -347,42 +374,57 @@ def _buffers(kind: str, text: str) -> dict[str, Printed]:
 def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     text = text.rpartition(_RETRY)[2]
     # Ollama tries fewer layers until an allocation succeeds
-    ready = next(iter(logs.READY.finditer(text)), None)
+    ready = logs.READY.search(text)
     match = _LINES["failed"].search(text, ready.end() if ready else 0)
+    if match is None and not (logged or ready):
+        return _not_fitted(text)
     if match is None:
-        return None if logged or ready else _not_fitted(text)
-    tried, free = _tried(text, match)
-    # Vulkan's line alone, and that of CUDA's pool, do not say what it was for
-    is_open = match[0].startswith(("Device memory", "CUDA error", "ROCm error"))
-    is_loading = not is_open and "load_tensors" in text
-    where = "compute" if logged else "weights" if is_loading else "buffer"
+        return None
     after = text[match.start() : match.start() + 2000]
     around = text[max(0, match.start() - 200) : match.start()] + after
+    where = _failed_stage(text, match, after, around, has_cache=bool(logged), is_ready=bool(ready))
+    kind = "out_of_memory"
+    if "backend_cuda_device_get_memory" in around:  # CUDA has no memory for its own context
+        kind = "occupied"
+    tried, free = _tried(text, match)
+    refusal = LogRefusal(kind, match[0], tried, free, where)
+    if _LINES["one_buffer"].search(around):
+        return refusal._replace(one_buffer=True)
+    metal = [*_LINES["metal"].finditer(text[: match.end()])]
+    most = _LINES["recommended"].search(text)
+    if metal:
+        needed, limit = (Printed(number, metal[-1][0], MIB) for number in metal[-1].groups())
+        return refusal._replace(needed=needed, limit=limit)
+    if most:
+        unit = MIB if most[2] == "MiB" else 10**6
+        return refusal._replace(limit=Printed(most[1], most[0], unit))
+    return refusal
+
+
+def _failed_stage(
+    text: str, match: re.Match[str], after: str, around: str, *, has_cache: bool, is_ready: bool
+) -> str:
+    """Return what was allocated (`LogRefusal.where`), by the lines after and around a failure."""
     of_cache = _LINES["of_cache"].search(after)
-    if match["layout"] or match["guardrail"]:
-        where = "fit" if match["layout"] else "guardrail"
+    stage = logs.stage_of(around, _TABLE["stages"]).removesuffix("_of_metal")
+    # Vulkan's line alone, and that of CUDA's pool, do not say what it was for
+    is_open = match[0].startswith(("Device memory", "CUDA error", "ROCm error"))
+    where = stage or "buffer"
+    if match["layout"]:
+        where = "fit"
+    elif match["guardrail"]:
+        where = "guardrail"
     elif _LINES["host_buffer"].search(around):
         where = "host_cache" if of_cache else "host"
-    elif ready:
+    elif is_ready:
         where = "serving"
     elif of_cache:
         where = "cache"
-    else:
-        stages = (name for name, pattern in _TABLE["stages"].items() if pattern.search(around))
-        where = next(stages, where).removesuffix("_of_metal")
-    is_taken = "backend_cuda_device_get_memory" in around  # CUDA has no memory for its own context
-    refusal = LogRefusal("occupied" if is_taken else "out_of_memory", match[0], tried, free, where)
-    if _LINES["one_buffer"].search(around):
-        return refusal._replace(one_buffer=True)
-    if metal := [*_LINES["metal"].finditer(text[: match.end()])]:
-        needed, limit = (Printed(metal[-1][i], metal[-1][0], MIB) for i in (1, 2))
-        return refusal._replace(needed=needed, limit=limit)
-    most = _LINES["recommended"].search(text)
-    return (
-        refusal._replace(limit=Printed(most[1], most[0], MIB if most[2] == "MiB" else 10**6))
-        if most
-        else refusal
-    )
+    elif not stage and has_cache:
+        where = "compute"
+    elif not stage and "load_tensors" in text and not is_open:
+        where = "weights"
+    return where
 
 
 def _tried(text: str, failed: re.Match[str]) -> tuple[Printed | None, Printed | None]:
@@ -393,7 +435,8 @@ def _tried(text: str, failed: re.Match[str]) -> tuple[Printed | None, Printed | 
         )
     if failed["estimate"]:
         return Printed(failed["estimate"], failed[0], 10**9), None
-    if (size := _LINES["tried"].search(text)) is None:
+    size = _LINES["tried"].search(text)
+    if size is None:
         return None, None
     if size["mib"]:
         return Printed(size["mib"], size[0], MIB), None
@@ -430,8 +473,11 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
     memory.
     """
     predicted = figures_of(" ".join(layout.pool(0, context).log_lines))
-    if ollama := log.logged.get("all_kv_size"):
-        kept = _KEPT.get(log.architecture, 0) if log.architecture else None
+    ollama = log.logged.get("all_kv_size")
+    if ollama:
+        kept = None
+        if log.architecture:
+            kept = _KEPT.get(log.architecture, 0)
         if isinstance(layout, LlamaCppLayout):
             size = layout.in_ollama(context, kept)
         else:
@@ -512,7 +558,8 @@ def _figures_of_layers(log: StartupLog, refusal: LogRefusal) -> dict[str, Any]:
         fitting = 9 * free.bytes * held // (10 * tried.bytes)
     is_in_a_program = fitting is None and log.within is not None and log.within is not _BENCH
     wired_mib = None
-    if refusal.limit and tried:  # a Mac, which lends its GPU three quarters of the memory
+    is_mac = refusal.limit is not None
+    if is_mac and tried and is_one_gpu:  # a Mac, which lends its GPU three quarters of the memory
         wired_mib = int(1.2 * tried.bytes) // MIB
     return {
         "than": f" than {layers}" if layers else "",
@@ -523,7 +570,7 @@ def _figures_of_layers(log: StartupLog, refusal: LogRefusal) -> dict[str, Any]:
         "after_weights": not is_of_weights,
         "at_weights": is_of_weights,
         "experts": not log.is_dense,
-        "wired_mib": wired_mib if is_one_gpu else None,
+        "wired_mib": wired_mib,
         "one_gpu": is_one_gpu and wired_mib is None,
     }
 
@@ -550,7 +597,10 @@ def _is_narrow(log: StartupLog, refusal: LogRefusal) -> bool:
         return True
     tokens = int(log.settings.get("context", "0"))
     tried = refusal.tried
-    size, rest = divmod(tried.bytes, tokens) if tried and tokens else (0, 0)
+    size = 0
+    rest = 0
+    if tried and tokens:
+        size, rest = divmod(tried.bytes, tokens)
     # blocks of q8_0 have 34 bytes; in f16 the sizes of heads are multiples of 128
     return refusal.where == "cache" and not rest and size % 34 == 0 and size % 128 != 0
 
@@ -561,7 +611,10 @@ def _is_narrow(log: StartupLog, refusal: LogRefusal) -> bool:
 def logged_gpu_memory(log: StartupLog) -> int | None:
     """Return the bytes that were free, which is what llama.cpp prints of a GPU."""
     free = log.budget.get("free_memory")
-    return logs.printed_gpu_memory(log) or (free.bytes if free else None)
+    total = logs.printed_gpu_memory(log)
+    if not total and free:
+        return free.bytes
+    return total
 
 
 def logged_room(log: StartupLog, memory: int | None, share: str | float | None) -> int | None:

@@ -111,7 +111,8 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     written = _written_lines(data)
     _check_servers(written, name)
     lines = _without_prefix(written)
-    log = max((_read_lines(some, engine) for some in _wrapped_once(lines)), key=_figures)
+    logs = [_read_lines(some, engine) for some in _wrapped_once(lines)]
+    log = max(logs, key=_figures)
     is_open = log is None or log.is_assumed  # no line shows which engine wrote it
     if log is None or log.is_assumed or log.refusal is None or log.refusal.kind == "unfinished":
         log = _with_message(log, lines, engine)
@@ -121,13 +122,16 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
         refusal = None
     # an allocation failed, and only PyTorch says so
     is_of_pytorch = bool(refusal and (refusal.kind, refusal.where) == ("out_of_memory", ""))
-    other = other_program(_ends(lines), is_of_pytorch=is_of_pytorch) if is_open else None
+    other = None
+    if is_open:
+        other = other_program(_ends(lines), is_of_pytorch=is_of_pytorch)
     log = _with_program(log, lines, other)
     if log is None:
         message, tip = _NO_MESSAGE
         if other:
             message = f"is a log of {other.title}, without a message that is known here"
-        raise AttncalcError(f"{'standard input' if name == '-' else truncate(name)} {message}", tip)
+        source = "standard input" if name == "-" else truncate(name)
+        raise AttncalcError(f"{source} {message}", tip)
     return log._replace(typed=typed_options(" ".join(_ends(lines))))
 
 
@@ -137,11 +141,13 @@ def _with_program(
     """Return a log with the program that wrote it; without a log, a message that no table has, if
     there is one.
     """
-    if log is None and (unknown := unknown_message(_ends(lines))):
-        return find_reader("vllm").read_log(
-            lines, unknown._replace(program=other.title if other else UNKNOWN)
-        )
-    if other and log and log.refusal and not log.refusal.cause:
+    if log is None:
+        unknown = unknown_message(_ends(lines))
+        if unknown is None:
+            return None
+        program = other.title if other else UNKNOWN
+        return find_reader("vllm").read_log(lines, unknown._replace(program=program))
+    if other and log.refusal and not log.refusal.cause:
         return log._replace(refusal=by_other(log.refusal, other))
     return log
 
@@ -183,7 +189,9 @@ def _wrapped_once(lines: list[str]) -> Iterator[list[str]]:
         yield lines
         return
     joined = [*lines[:widest], first + second, *lines[widest + 2 :]]
-    yield from [joined] if is_number else [lines, joined]
+    if not is_number:
+        yield lines
+    yield joined
 
 
 def _figures(log: StartupLog | None) -> int:
@@ -204,7 +212,8 @@ def _signs() -> dict[str, re.Pattern[str]]:
 
 def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:
     ends = _ends(lines)
-    outermost = next((match[1] for line in ends if (match := _FRAME.search(line))), None)
+    frames = filter(None, map(_FRAME.search, ends))
+    outermost = next((match[1] for match in frames), None)
     signs = [
         (sum(1 for line in ends if pattern.search(line)), known)
         for known, pattern in _signs().items()
@@ -237,7 +246,8 @@ def _check_servers(lines: list[str], name: str) -> None:
     """
     by_source = defaultdict(list)
     for line in lines:
-        if match := _SOURCE.match(line):
+        match = _SOURCE.match(line)
+        if match:
             by_source[match[0].strip("[ |]")].append(line[match.end() :])
     if len(by_source) < 2 or 2 * sum(map(len, by_source.values())) <= len(lines):
         return
@@ -329,9 +339,10 @@ def _without_prefix(lines: list[str]) -> list[str]:
     """Return the lines without each prefix that most of them have."""
     for prefix in _PREFIXES:
         some = [line for line in _ends(lines) if line]
-        if 2 * sum(1 for line in some if prefix.match(line)) > len(some):
+        with_prefix = [line for line in some if prefix.match(line)]
+        if 2 * len(with_prefix) > len(some):
             lines = [
-                line[match.end() :] if (match := prefix.match(line)) else line for line in lines
+                prefix.sub("", line, count=1) if prefix.match(line) else line for line in lines
             ]
     return lines
 
@@ -374,14 +385,15 @@ def _json_text(line: str) -> str | None:
         data = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    texts = [
-        text
-        for key in _JSON_TEXTS
-        if isinstance(data, dict) and isinstance(text := data.get(key), str)
-    ]
-    error = data.get("error") if texts else None
-    if texts:
-        return " ".join([texts[0], error] if isinstance(error, str) else texts[:1])
+    if not isinstance(data, dict):
+        return None
+    for key in _JSON_TEXTS:
+        text = data.get(key)
+        error = data.get("error")
+        if isinstance(text, str) and isinstance(error, str):
+            return f"{text} {error}"
+        if isinstance(text, str):
+            return text
     return None
 
 

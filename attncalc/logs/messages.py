@@ -101,25 +101,19 @@ def find_message(text: str) -> Message | None:
     """
     text = text[-_FURTHEST:]
     lower = text.lower()
-    found = (
-        (
-            kind.cause in _FOLLOWS and 1 + _FOLLOWS.index(kind.cause),
-            -len(match.groups()),
-            match.start(),
-            i,
-            match,
-        )
-        for i, kind in enumerate(kinds())
-        if (
-            match := next(
-                filter(None, (_search(message, text, lower) for message in kind.messages)), None
-            )
-        )
-    )
-    *_, i, match = min(found, default=(0, None))
-    if match:
-        return _read(kinds()[i], match, text)
-    return None
+    found = []
+    for i, kind in enumerate(kinds()):
+        matches = (_search(message, text, lower) for message in kind.messages)
+        match = next(filter(None, matches), None)
+        if match:
+            follows = 0
+            if kind.cause in _FOLLOWS:
+                follows = 1 + _FOLLOWS.index(kind.cause)
+            found.append((follows, -len(match.groups()), match.start(), i, match))
+    if not found:
+        return None
+    *_, i, match = min(found)
+    return _read(kinds()[i], match, text)
 
 
 def other_program(lines: Sequence[str], *, is_of_pytorch: bool = False) -> Other | None:
@@ -175,11 +169,12 @@ def unknown_message(lines: Sequence[str]) -> LogRefusal | None:
         match[1]: match[2]
         for match in re.finditer(rf"({_OPTION.pattern})`?[ =:(]{{1,3}}(\d[\d,.]*\d|\d)", line)
     }
+    options = _OPTION.findall(line)
+    names = [*dict.fromkeys(options)]
+    others = ["N" for _ in options]
     if len(values) == 2:
+        names = [*values]
         others = [*reversed(values.values())]
-    else:
-        others = ["N"] * len(_OPTION.findall(line))
-    names = [*values] if len(values) == 2 else [*dict.fromkeys(_OPTION.findall(line))]
     pairs = zip(names, others, strict=False)  # a name can be there twice
     advice = [
         Advice("which the message names", f"{long_option(name)} {value}") for name, value in pairs
@@ -202,9 +197,10 @@ def _search(message: str, text: str, lower: str) -> re.Match[str] | None:
         return None
     pattern = _compiled(message)
     match = pattern.search(text)
-    while (
-        match and (later := pattern.search(text, match.start() + 1)) and later.end() == match.end()
-    ):
+    while match:
+        later = pattern.search(text, match.start() + 1)
+        if later is None or later.end() != match.end():
+            break
         match = later
     return match
 
@@ -213,7 +209,8 @@ def _read(kind: _Kind, match: re.Match[str], text: str) -> Message:
     figures = _figures(match, text)
     engine = _ENGINES.get(kind.program)
     if kind.cause == LONG_REQUEST:
-        if given := _GIVEN_CONTEXT.search(text):
+        given = _GIVEN_CONTEXT.search(text)
+        if given:
             figures.setdefault("limit", int(given[1]))
         refusal = _too_long(kind.context_option, figures)
     else:
@@ -290,35 +287,59 @@ def _too_long(context_option: str, figures: Mapping[str, Any]) -> LogRefusal:
     """Return that a request was longer than the server's context, and what to change: in the
     request if that helps.
     """
-    numbers = (figures.get(name) for name in ("asked", "limit", "prompt", "output"))
-    asked, limit, prompt, output = (number if isinstance(number, int) else 0 for number in numbers)
-    if prompt and output:
-        parts = f" ({count(prompt)} of the prompt, {count(output)} of the output)"
-    else:
-        parts = ""
-    request = f"a request of {count(asked)} tokens{parts}" if asked else "a request"
-    excess = f", by {count(asked - limit)}" if asked > limit > 0 else ""
-    reason = (
-        f"{request} was longer than the server's "
-        f"context{f' of {count(limit)} tokens' if limit else ''}{excess}."
-    )
-    least = max(asked, limit)
-    step = 1 << max(0, least.bit_length() - 3)  # 10,240 of 9,012 leave room for an answer
-    longer = (least // step + 1) * step if asked else 2 * limit or _USUAL_CONTEXT
-    words = "a context that holds it" if asked else "a longer context"
-    words = words if context_option else f"a context of {count(longer)} tokens or more"
+    asked = _count_of("asked", figures)
+    limit = _count_of("limit", figures)
+    prompt = _count_of("prompt", figures)
+    output = _count_of("output", figures)
+    reason = "a request"
+    if asked:
+        reason = f"a request of {count(asked)} tokens"
+    if asked and prompt and output:
+        reason += f" ({count(prompt)} of the prompt, {count(output)} of the output)"
+    reason += " was longer than the server's context"
+    if limit:
+        reason += f" of {count(limit)} tokens"
+    if asked > limit > 0:
+        reason += f", by {count(asked - limit)}"
+    longer = _longer_context(asked, limit)
+    words = f"a context of {count(longer)} tokens or more"
+    if context_option and asked:
+        words = "a context that holds it"
+    elif context_option:
+        words = "a longer context"
     option = context_option.replace("{}", str(longer))
     advice = [Advice(f"{words}, if the model has it and the memory allows it", option)]
     if "left" in figures:
         change = "in the request: what its prompt leaves of the context"
         advice.insert(0, Advice(change, f"max_tokens={figures['left']}", True))
-    most = f", below {count(limit)} tokens" if limit else ""
     if 0 < output < limit:
-        most = f", of at most {count(limit - output)} tokens"
-    shorter = Advice(f"a shorter prompt{most}")
+        advice.append(Advice(f"a shorter prompt, of at most {count(limit - output)} tokens"))
+    elif limit:
+        advice.append(Advice(f"a shorter prompt, below {count(limit)} tokens"))
+    else:
+        advice.append(Advice("a shorter prompt"))
     return LogRefusal(
-        "stated", "", reason=reason, advice=(*advice, shorter), tokens=asked, context=longer
+        "stated", "", reason=f"{reason}.", advice=tuple(advice), tokens=asked, context=longer
     )
+
+
+def _count_of(name: str, figures: Mapping[str, Any]) -> int:
+    """Return a count of tokens; 0 if the message does not have it."""
+    number = figures.get(name)
+    if isinstance(number, int):
+        return number
+    return 0
+
+
+def _longer_context(asked: int, limit: int) -> int:
+    """Return a context that holds a request of `asked` tokens, with room for an answer: 10,240 of
+    9,012. Without its length, twice the limit.
+    """
+    if not asked:
+        return 2 * limit or _USUAL_CONTEXT
+    least = max(asked, limit)
+    step = 1 << max(0, least.bit_length() - 3)
+    return (least // step + 1) * step
 
 
 # {what is after a name's colon: the number that is shown in its place, or None if there is none}.

@@ -38,7 +38,8 @@ def with_metrics(lines: list[str]) -> list[str]:
     server = ""
     of_servers = (line for line in lines if any(name in line for name in _SERVERS))
     for match in (match for line in of_servers for match in _METRIC.finditer(line)):
-        if name := _NAMES.get(match[2]):
+        name = _NAMES.get(match[2])
+        if name:
             server = match[1]
             number = float(match[3])
             if name == "usage":

@@ -38,9 +38,7 @@ _TABLE = lines_of("sglang")
 _LINES = _TABLE["lines"]
 SIGNS = _LINES["sign"]
 _OF_STATES = {"state_slots", *_TABLE["state_sizes"]}
-_OUTCOME = either(
-    *(_LINES[name] for name in ("size", "no_memory", "unbalanced")), re.compile(OUT_OF_MEMORY)
-)
+_OUTCOME = either(*(_LINES[name] for name in ("size", "no_memory", "unbalanced")), OUT_OF_MEMORY)
 
 
 def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
@@ -103,7 +101,8 @@ def _with_drafter(text: str) -> dict[str, Printed]:
         )
     }
     first_load = text.partition("Load weight end")[0]
-    if before := logs.read_budget({"free_memory": _TABLE["budget"]["free_memory"]}, first_load):
+    before = logs.read_budget({"free_memory": _TABLE["budget"]["free_memory"]}, first_load)
+    if before:
         found |= before
     pools = _LINES["pool"].search(text)
     if pools and loads[-1].start() < pools.start():
@@ -153,14 +152,18 @@ def figures_of(text: str) -> dict[str, Printed]:
     for match in _LINES["pool"].finditer(text):
         kind = match["kind"].strip().lower()
         prefix = f"{kind}_" if kind else ""
-        if count := _LINES["tokens_of_pool"].search(match["rest"]):
+        count = _LINES["tokens_of_pool"].search(match["rest"])
+        if count:
             figures.setdefault(f"{prefix}kv_tokens", Printed(count[1].replace(",", ""), match[0]))
         _sizes(figures, prefix, _TABLE["pool_sizes"], match["rest"])
-    if compressed := _LINES["compressed"].search(text):
+    compressed = _LINES["compressed"].search(text)
+    if compressed:
         for name, tokens_text in compressed.groupdict().items():
             figures[name] = Printed(tokens_text, compressed[0])
-    if states := _LINES["states"].search(text):
-        if slots := _LINES["slots"].search(states[0]):
+    states = _LINES["states"].search(text)
+    if states:
+        slots = _LINES["slots"].search(states[0])
+        if slots:
             figures.setdefault("state_slots", Printed(slots[1].replace(",", ""), states[0]))
         _sizes(figures, "", _TABLE["state_sizes"], states[0])
     if tokens is not None and "kv_tokens" not in figures and "full_kv_tokens" not in figures:
@@ -217,7 +220,10 @@ def _between(failed: LogRefusal, text: str) -> LogRefusal:
     too little else.
     """
     shares = sorted({*re.findall(r"(?<![\d.])0\.\d{1,3}(?![\d.])", text)})
-    smaller, larger = shares if len(shares) == 2 else ("a smaller one", "a larger one")
+    smaller = "a smaller one"
+    larger = "a larger one"
+    if len(shares) == 2:
+        smaller, larger = shares
     reason = (
         f"a share of {smaller} leaves nothing for the cache, and with {larger} an allocation "
         "beside it fails."
@@ -258,7 +264,8 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
     Only logs of compressed attention have the memory: then the tokens are those that follow from
     it.
     """
-    if available := logs.least(log.available):
+    available = logs.least(log.available)
+    if available:
         memory = LogMemory(available.bytes, available.line, available.half)
         rounded = (memory.printed + step * memory.half for step in (0, -1, 1))
         expected, *ends = (
@@ -379,15 +386,23 @@ def _least_share(log: StartupLog) -> Fraction | int:
     """Return the share that leaves nothing for the cache: 1 - A1 / A0 of what is free; 0 if it is
     unknown.
     """
-    if stated := log.budget.get("least_share"):
+    stated = log.budget.get("least_share")
+    if stated:
         return Fraction(stated.text)
     before, after, weights = (
         log.budget.get(name) for name in ("free_memory", "after_weights", "weights")
     )
     if after is None or not (before or weights):
         return 0
-    free = before.number if before else after.number + weights.number if weights else 0
-    return 1 - after.number / free if free else 0
+    if before:
+        free = before.number
+    elif weights:
+        free = after.number + weights.number
+    else:
+        return 0
+    if not free:
+        return 0
+    return 1 - after.number / free
 
 
 # The GPU's memory
@@ -398,7 +413,10 @@ def logged_gpu_memory(log: StartupLog) -> int | None:
     started.
     """
     free = log.budget.get("free_memory")
-    return logs.printed_gpu_memory(log) or (free.bytes + _OUTSIDE if free else None)
+    total = logs.printed_gpu_memory(log)
+    if not total and free:
+        return free.bytes + _OUTSIDE
+    return total
 
 
 def logged_room(log: StartupLog, memory: int | None, share: str | float | None) -> int | None:

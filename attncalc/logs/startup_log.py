@@ -10,28 +10,22 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from ..check import Check
 from ..records import NamedTuple
 from ..units import BYTES, GIB, TOKENS, hyphens, usual_dtype
+from .lines import lines_of
 
 MIB = 2**20
 # How often a line is read at its first and at its last places in a long log, if only its digits
 # differ.
 REPEATED = 100
-# A size in a pattern. What SGLang and vLLM's V0 print as GB are GiB too.
-SIZE = r"(-?\d{1,9}(?:\.\d{1,9})?) ?Gi?B"
-SIZE_MIB = r"(\d{1,12}(?:\.\d{1,9})?) ?MiB"
-COUNT = r"(\d[\d,_]{0,29})"
-# What a server prints when it has started: an allocation that fails after it did not keep it from
-# starting.
-READY = re.compile(
-    r"Application startup complete|fired up and ready to roll"
-    r"|(?:main|load_model|srv)\b.{0,40}: model loaded|starting the main loop|slot "
-    r"+update_slots|llama runner started"
-)
-_HTTP = re.compile(r'"(?:GET|POST|HEAD|OPTIONS) /')
+_TABLE = lines_of("any_engine")
+_LINES = _TABLE["lines"]
+READY = _LINES["ready"]
+OUT_OF_MEMORY = _LINES["out_of_memory"]
 # Characters that a line of the load has less than.
 _LINE_OF_LOAD = 1000
 # The usage from which the cache limits the requests: engines keep a few percent for the next
@@ -169,7 +163,8 @@ class LogRefusal(NamedTuple):
     @property
     def counts(self) -> tuple[int, int]:
         """What was asked for and what there is, in sequences or tokens; 0 for none."""
-        asked, there = (int(figure.number) if figure else 0 for figure in (self.tried, self.free))
+        asked = int(self.tried.number) if self.tried else 0
+        there = int(self.free.number) if self.free else 0
         return asked, there
 
 
@@ -262,7 +257,7 @@ def without_load(lines: Iterable[str], load: re.Pattern[str]) -> Iterable[str]:
     for line in lines:
         is_short = len(line) < _LINE_OF_LOAD
         is_of_load = is_short and is_about_load(line) and load.search(line)
-        if not (is_of_load or (is_short and _HTTP.search(line))):
+        if not (is_of_load or (is_short and _LINES["http"].search(line))):
             yield line
 
 
@@ -313,7 +308,9 @@ class StartupLog(NamedTuple):
         """What the engine loaded, to start it again: a path or a repository; None if the log does
         not have it.
         """
-        return self.path or (None if self.engine == "llamacpp" else self.model)
+        if self.engine == "llamacpp":
+            return self.path
+        return self.path or self.model
 
 
 class LogMemory(NamedTuple):
@@ -362,21 +359,6 @@ def last_start(
     if len(text) > _MOST:
         text = f"{text[: _MOST // 2]} {text[-_MOST // 2 :]}"
     return text, max(1, len(complete))
-
-
-def option(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
-    """Return a pattern of an option in a command that was pasted with the log; `names` are
-    separated by '|'.
-
-    Words may have underscores and lack the hyphens before them: 'I tried gpu_memory_utilization
-    0.85'.
-    """
-    spelled = names.replace("-", "[-_]")
-    # no word alone
-    words = "|".join(name for name in spelled.split("|") if "[-_]" in name) or "(?!)"
-    return re.compile(
-        rf"(?<![\w-])(?:--?(?:{spelled})|(?:{words}))[ =]['\"]?(?!None|auto)({value})"
-    )
 
 
 def typed_options(text: str) -> dict[str, str]:
@@ -430,11 +412,13 @@ def read_budget(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str,
     what is in it.
     """
     sizes = {name: printed(pattern, text, GIB) for name, pattern in patterns.items()}
-    return {
-        name: (min if name.endswith("memory") else max)(found, key=lambda figure: figure.number)
-        for name, found in sizes.items()
-        if found
-    }
+    found = {}
+    for name, printed_sizes in sizes.items():
+        if printed_sizes and name.endswith("memory"):
+            found[name] = min(printed_sizes, key=lambda figure: figure.number)
+        elif printed_sizes:
+            found[name] = max(printed_sizes, key=lambda figure: figure.number)
+    return found
 
 
 def least(figures: Iterable[Printed]) -> Printed | None:
@@ -444,79 +428,47 @@ def least(figures: Iterable[Printed]) -> Printed | None:
     return min(figures, key=lambda figure: figure.number, default=None)
 
 
-def gib(pattern: str) -> re.Pattern[str]:
-    """Return a compiled pattern in which S is a size in GiB."""
-    return re.compile(pattern.replace("SIZE", SIZE))
-
-
-_TRIED = re.compile(r"Tried to allocate (\d{1,9}(?:\.\d{1,9})?) ([GMK])iB")
-_FREE = re.compile(r"(?:of which |; )(\d{1,9}(?:\.\d{1,9})?) (?:([GMK])iB|bytes) (?:is )?free")
-# '(NPU 10; 61.27 GiB total; 17.36 GiB allocated; 183 MiB free)', as PyTorch wrote it up to 2.0.
-_OLD_LIST = re.compile(
-    r"(\d{1,9}\.\d{1,9}) GiB total(?: capacity)?; (\d{1,9}\.\d{1,9}) GiB (?:already )?allocated; "
-    r"(\d{1,9}(?:\.\d{1,9})?) (?:([GM])iB|bytes) free(?:; (\d{1,9}\.\d{1,9}) GiB reserved)?"
-)
-_IN_USE = re.compile(
-    r"(?:this process|Process (\d{1,9})) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use"
-)
-_BY_TORCH = re.compile(
-    r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch"
-)
-_RESERVED = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ([GM])iB is reserved by PyTorch")
-_TOTAL = re.compile(r"total capacity of (\d{1,9}(?:\.\d{1,9})?) ?([GM])iB")
 # Process ids that differ by less are of processes that were started together.
 _NEAR = 300
 # Bytes that CUDA, its libraries and NCCL take at most of a GPU for one process.
 _OF_CONTEXTS = 2 * GIB
 _UNITS = {"G": GIB, "M": MIB, "K": 1024, None: 1}
-# What PyTorch, cuBLAS and NCCL say, and what vLLM and SGLang make of it.
-OUT_OF_MEMORY = (
-    r"(?i:(?:CUDA|HIP|XPU|NPU) (?:(?:driver )?error:? )?out of memory|tried to allocate \d)"
-    r"|torch\.OutOfMemoryError|would exceed allowed memory\. \(out of memory\)"
-    r"|Failed to load model - not enough|cudaMalloc: out of memory|cuMemAlloc failed: out of memory"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:2 )?'out of memory'"
-    r"|Triton Error \[CUDA\]: out of memory|CUresult error +result=2\b|CUDA_ERROR_OUT_OF_MEMORY"
-)
-
-
-def in_calls(names: str) -> str:
-    """Return a pattern of the line of a traceback in one of these functions, whose names are
-    separated by '|'.
-    """
-    return rf", in (?:\w{{1,80}}\.)?(?:{names})\b"
-
-
-# Functions of vLLM and SGLang that allocate weights.
-OF_WEIGHTS = re.compile(
-    in_calls(
-        "load_model|create_weights|process_weights_after_loading|_?initialize_model|make_layers"
-    )
-    + r"|/(?:layers|models)/[\w/]{1,80}\.py['\"], line \d{1,6}, in __init__"
-)
 
 
 def torch_out_of_memory(
-    text: str, where: str, stages: Mapping[str, re.Pattern[str]] = {}
+    text: str, where: str, stages: Mapping[str, re.Pattern[str]] = MappingProxyType({})
 ) -> LogRefusal | None:
     """Return what PyTorch says when an allocation fails; None if none did.
 
     `stages` are patterns of what was allocated, by the names of `LogRefusal.where`: `where` if none
     matches.
     """
-    match = re.search(OUT_OF_MEMORY, text)
+    match = OUT_OF_MEMORY.search(text)
     if match is None:
         return None
     if READY.search(text, 0, match.start()):
         where = "serving"
-    else:
-        # with graphs in pools of their own, the cache was allocated
-        otherwise = where or ("rest" if "allocated in private pools" in text else "")
-        where = next((name for name, pattern in stages.items() if pattern.search(text)), otherwise)
-    tried = _amount(_TRIED, text)
-    free = _amount(_FREE, text)
+    elif stage_of(text, stages):
+        where = stage_of(text, stages)
+    elif not where and "allocated in private pools" in text:
+        where = "rest"  # with graphs in pools of their own, the cache was allocated
     return LogRefusal(
-        "out_of_memory", match[0], tried, free, where, _in_use(text), _amount(_RESERVED, text)
+        "out_of_memory",
+        match[0],
+        tried=_amount("tried", text),
+        free=_amount("free", text),
+        where=where,
+        use=_in_use(text),
+        unused=_amount("reserved", text),
     )
+
+
+def stage_of(text: str, stages: Mapping[str, re.Pattern[str]]) -> str:
+    """Return the first of these stages whose lines a text has; '' if it has none."""
+    for name, pattern in stages.items():
+        if pattern.search(text):
+            return name
+    return ""
 
 
 def _in_use(text: str) -> InUse:
@@ -526,30 +478,52 @@ def _in_use(text: str) -> InUse:
     than PyTorch has. If the message has not what that is, it may be any, and the others use at
     least what all but the largest use.
     """
-    if (first := _IN_USE.search(text)) is None:
-        return _in_hidden_list(text) if "has 0 bytes memory in use" in text else _in_old_list(text)
+    first = _TABLE["pytorch"]["in_use"].search(text)
+    if first is None and "has 0 bytes memory in use" in text:
+        return _in_hidden_list(text)
+    if first is None:
+        return _in_old_list(text)
     message = text[first.start() : first.start() + 4000].partition("Of the allocated memory")[0]
-    found = {
-        match[1]: int(Fraction(match[2]) * _UNITS[match[3]]) for match in _IN_USE.finditer(message)
-    }
-    listed = {name: size for name, size in found.items() if size}
-    by_torch, reserved = _amount(_BY_TORCH, text), _amount(_RESERVED, text)
-    enough = (by_torch.bytes if by_torch else 0) + (reserved.bytes if reserved else 0)
-    likely = min if enough else max
-    names = [None] if None in listed else [name for name, size in listed.items() if size >= enough]
-    own = likely(names, key=lambda name: listed[name], default=None)
-    together = [
-        size
-        for name, size in listed.items()
-        if name and own and name != own and abs(int(name) - int(own)) < _NEAR
-    ]
-    used = listed[own] if names else 0
+    listed: dict[str | None, int] = {}
+    for match in _TABLE["pytorch"]["in_use"].finditer(message):
+        used = int(Fraction(match[2]) * _UNITS[match[3]])
+        if used:
+            listed[match[1]] = used
+        else:
+            listed.pop(match[1], None)
+    of_pytorch = 0
+    for name in ("allocated", "reserved"):
+        amount = _amount(name, text)
+        if amount:
+            of_pytorch += amount.bytes
+    is_named = None in listed  # 'this process'
+    own = _own_process(listed, of_pytorch)
+    if own not in listed:
+        return InUse(taken=sum(listed.values()), processes=len(listed))
+    used = listed[own]
+    together = 0
+    for process, size in listed.items():
+        if process and own and process != own and abs(int(process) - int(own)) < _NEAR:
+            together += size
     return InUse(
-        own=used if enough or None in listed else 0,
-        taken=sum(listed.values()) - used - sum(together),
-        processes=len(listed) - (None in listed),
-        together=sum(together) + used if together else 0,
+        own=used if of_pytorch or is_named else 0,
+        taken=sum(listed.values()) - used - together,
+        processes=len(listed) - 1 if is_named else len(listed),
+        together=together + used if together else 0,
     )
+
+
+def _own_process(listed: Mapping[str | None, int], of_pytorch: int) -> str | None:
+    """Return the engine's own process: 'this process' (None), or one that uses at least the bytes
+    that PyTorch has; the largest if these are not known, '' if there is none.
+    """
+    if None in listed:
+        return None
+    enough = [name for name, size in listed.items() if size >= of_pytorch]
+    if not enough:
+        return ""
+    likely = min if of_pytorch else max
+    return likely(enough, key=lambda name: listed[name])
 
 
 def _in_hidden_list(text: str) -> InUse:
@@ -558,13 +532,16 @@ def _in_hidden_list(text: str) -> InUse:
 
     What is neither free nor PyTorch's is that of others, but for the contexts of CUDA.
     """
-    total, free, allocated, reserved = (
-        _amount(p, text) for p in (_TOTAL, _FREE, _BY_TORCH, _RESERVED)
-    )
+    total = _amount("total", text)
+    free = _amount("free", text)
+    allocated = _amount("allocated", text)
+    reserved = _amount("reserved", text)
     if not (total and free and allocated):
         return InUse()
-    own = allocated.bytes + (reserved.bytes if reserved else 0)
-    processes = {*re.findall(r"Process (\d{1,9}) has 0 bytes", text)}
+    own = allocated.bytes
+    if reserved:
+        own += reserved.bytes
+    processes = {match[1] for match in _TABLE["pytorch"]["hidden"].finditer(text)}
     return InUse(own, _beside(total.bytes - free.bytes - own), len(processes))
 
 
@@ -572,13 +549,13 @@ def _in_old_list(text: str) -> InUse:
     """Return the same of a message without processes: the others use what is neither PyTorch's nor
     free.
     """
-    if (found := _OLD_LIST.search(text)) is None:
+    found = _TABLE["pytorch"]["old_list"].search(text)
+    if found is None:
         return InUse()
-    total, allocated, free, unit, reserved = found.groups()
-    own = int(Fraction(reserved or allocated) * GIB)
-    return InUse(
-        own, _beside(int(Fraction(total) * GIB) - own - int(Fraction(free) * _UNITS[unit]))
-    )
+    total = int(Fraction(found["total"]) * GIB)
+    own = int(Fraction(found["reserved"] or found["allocated"]) * GIB)
+    free = int(Fraction(found["free"]) * _UNITS[found["unit"]])
+    return InUse(own, _beside(total - own - free))
 
 
 def _beside(size: int) -> int:
@@ -590,8 +567,9 @@ def _beside(size: int) -> int:
     return 0
 
 
-def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
-    match = pattern.search(text)
+def _amount(name: str, text: str) -> Printed | None:
+    """Return the size of that name in PyTorch's message."""
+    match = _TABLE["pytorch"][name].search(text)
     if match:
         return Printed(match[1], match[0], _UNITS[match[2]])
     return None
@@ -695,15 +673,13 @@ def without_a_start(
     `stages` are patterns of what was allocated, as in `torch_out_of_memory`: of an error whose
     message is missing.
     """
+    last = lines[-_LAST:]
     ended = unfinished(lines, start)
     if ended and ended.where == "error":
-        last = " ".join(lines[-_LAST:])
-        ended = ended._replace(
-            stage=next((name for name, pattern in stages.items() if pattern.search(last)), "")
-        )
-    if load is None or (
-        ended and is_end(ended, lines[-_LAST:]) and not (load.waiting or load.preempted)
-    ):
+        ended = ended._replace(stage=stage_of(" ".join(last), stages))
+    if load is None:
+        return ended
+    if ended and is_end(ended, last) and not (load.waiting or load.preempted):
         return ended
     return LogRefusal(
         "overloaded", f"{load.running} running, {load.waiting} waiting, {load.usage:.1%} used"
@@ -730,39 +706,6 @@ def figures_of_load(log: StartupLog) -> dict[str, Any]:
     }
 
 
-# What the shell, docker, Kubernetes, systemd, the kernel and the engines say of a process that was
-# killed.
-KILLED = re.compile(
-    r"(?i:(?:code|status)\W{0,3}(?:137|-9)\b|oom ?killed|oom.kill(?::| event)|killed by the oom "
-    r"killer)|Killed process"
-    r"|code=killed, status=9|signal: killed|SIGKILL|signal 9\b|Failed core proc\(s\): "
-    r"\{[^}]{1,200}: -9\b"
-    r"|^Killed$|: \d{1,9} Killed "
-)
-_RESIDENT = re.compile(r"anon-rss:(\d{1,15})kB")
-# How far a start came: to an error, to so many files of weights, or beyond them.
-_STEP = re.compile(
-    r"(?P<error>Traceback \(most recent|File \"[^\"]{1,300}\", line \d|\bpanic: |hit an "
-    r"exception|failed to start"
-    r"|Error executing|\bERROR \d\d-\d\d )"
-    r"|(?P<loading>% Completed \| (?!(\d{1,6})/\3 )(?P<loaded>\d{1,6})/(?P<files>\d{1,6})|Load "
-    r"weight begin"
-    r"|Starting to load model|loading model tensors)|% Completed \||Load weight end|[Ll]oading "
-    r"(?:\w{1,20} ){0,2}took"
-)
-# The message of an exception, but not of one that only follows from another.
-_MESSAGE = re.compile(
-    r"\b(?![\w.]{0,160}(?:BrokenPipe|EOF|Connection\w{1,9}"
-    r"|EngineDead)Error)(?:[\w.]{0,160}(?:Error|Exception)|panic): "
-    r"(?!Engine core init|.{0,40}NoneType).{4,}"
-)
-
-
-# What engines and shells say of a process that ended, in the last lines of a log.
-_FATAL = re.compile(
-    r"hit an exception|EngineDeadError|(?:core initialization|encountered a fatal) "
-    r"(?:failed|error)|^Killed$"
-)
 # Lines at the end of a log in which its end is searched.
 _LAST = 200
 
@@ -772,39 +715,39 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
     line of a start.
     """
     found: dict[str, re.Match[str]] = {}
+    step = None
     for line in lines:
-        for name, pattern in (("killed", KILLED), ("held", _RESIDENT), ("message", _MESSAGE)):
-            if name not in found and (match := pattern.search(line)):
+        for name in ("killed", "resident", "message"):
+            match = _LINES[name].search(line) if name not in found else None
+            if match:
                 found[name] = match
-        if match := _STEP.search(line) or start.search(line):
-            found["step"] = match
-    killed, message, step = map(found.get, ("killed", "message", "step"))
+        step = _LINES["step"].search(line) or start.search(line) or step
+    reached = step.groupdict() if step else {}
+    message = found.get("message")
+    killed = found.get("killed")
     # what a shell says after an error: the engine killed its own processes
     order = [*found]
-    is_after = message is None or (killed and order.index("killed") > order.index("message"))
-    follows = killed and killed.string == "Killed" and is_after
-    if killed and not (follows and step and step.groupdict().get("error")):
-        if "held" in found:
-            held = Printed(found["held"][1], found["held"][0], 1024)
-        else:
-            held = None
+    is_after = message is None or (
+        killed is not None and order.index("killed") > order.index("message")
+    )
+    follows = killed is not None and killed.string == "Killed" and is_after
+    if killed and not (follows and reached.get("error")):
+        resident = found.get("resident")
+        held = Printed(resident[1], resident[0], 1024) if resident else None
         return LogRefusal("out_of_memory", killed.string, held, where="killed")
     if step is None:
         return None
-    reached = step.groupdict()
+    if reached.get("error") and message:
+        return LogRefusal("unfinished", message[0], where="other")
     if reached.get("error"):
-        return LogRefusal(
-            "unfinished",
-            message[0] if message else step.string,
-            where="other" if message else "error",
-        )
-    loaded, files = (
-        Printed(reached[name], step[0]) if reached.get(name) else None
-        for name in ("loaded", "files")
-    )
-    return LogRefusal(
-        "unfinished", step.string, loaded, files, "loading" if reached.get("loading") else ""
-    )
+        return LogRefusal("unfinished", step.string, where="error")
+    loaded = None
+    files = None
+    if reached.get("loaded"):
+        loaded = Printed(reached["loaded"], step[0])
+        files = Printed(reached["files"], step[0])
+    where = "loading" if reached.get("loading") else ""
+    return LogRefusal("unfinished", step.string, loaded, files, where)
 
 
 def with_end(log: StartupLog, lines: Sequence[str]) -> StartupLog:
@@ -812,7 +755,7 @@ def with_end(log: StartupLog, lines: Sequence[str]) -> StartupLog:
     lines say it.
     """
     last = after_the_cache(log, lines)
-    end = unfinished(last, _STEP)
+    end = unfinished(last, _LINES["step"])
     if end and is_end(end, last):
         return log._replace(refusal=end)
     return log
@@ -822,7 +765,9 @@ def is_end(end: LogRefusal, last: Sequence[str]) -> bool:
     """Return whether the last lines say that the process ended, and not only that something failed
     in it.
     """
-    return end.where == "killed" or (end.where == "other" and any(map(_FATAL.search, last)))
+    return end.where == "killed" or (
+        end.where == "other" and any(map(_LINES["fatal"].search, last))
+    )
 
 
 def after_the_cache(log: StartupLog, lines: Sequence[str]) -> list[str]:
@@ -834,7 +779,9 @@ def after_the_cache(log: StartupLog, lines: Sequence[str]) -> list[str]:
         for i, line in enumerate(last)
         if READY.search(line) or any(size in line for size in sizes)
     ]
-    return last[before[-1] + 1 if before else 0 :]
+    if before:
+        return last[before[-1] + 1 :]
+    return last
 
 
 def printed_gpu_memory(log: StartupLog) -> int | None:
@@ -866,11 +813,14 @@ def size_checks(
         expected = predicted[name].bytes
         is_size = name.endswith("_size")
         tolerance = 2 * printed.half
-        note = "both are rounded" if is_size else "exact"
+        note = "exact"
+        unit = TOKENS
+        if is_size:
+            note = "both are rounded"
+            unit = BYTES
         if ends:
             tolerance = max(abs(end[name].bytes - expected) for end in ends)
             note = "the log's memory is rounded"
-        unit = BYTES if is_size else TOKENS
         return Check("log", name, SIZES[name], expected, printed.bytes, tolerance, unit, note)
 
     return tuple(

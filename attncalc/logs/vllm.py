@@ -58,7 +58,7 @@ _LINES = _TABLE["lines"]
 SIGNS = _LINES["sign"]
 _OUTCOME = either(
     *(_LINES[name] for name in ("size", "too_long", "no_memory", "occupied", "released")),
-    re.compile(OUT_OF_MEMORY),
+    OUT_OF_MEMORY,
 )
 
 
@@ -71,42 +71,25 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
     )
     # as in Python and in JSON: max_model_len=30_000, "kv_cache_dtype": "fp8"
     text = re.sub(r"(?<=\d)_(?=\d{3}\b)", "", text).replace('"', "'")
-    engine = _LINES["engine"].search(text)
-    version = logs.first(_LINES["banner"], text) or logs.first(_LINES["any_version"], text)
-    if engine:
-        version = "v0" if engine["engine"] == "V0" else engine["version"]
+    version = _version(text)
     settings = _settings(text)
-    found = {name: logs.printed(pattern, text) for name, pattern in _TABLE["figures"].items()}
-    found["kv_bytes_per_sequence"] = logs.printed(_LINES["needed"], text, GIB)
-    found["concurrency"] = [
-        Printed(match[2], match[0]) for match in _LINES["concurrency"].finditer(text)
-    ]
-    logged = {name: figure for name, figures in found.items() if (figure := logs.least(figures))}
-    if contexts := logs.printed(_LINES["concurrency"], text):
+    contexts = logs.printed(_LINES["concurrency"], text)
+    if contexts:
         settings["context"] = contexts[-1].text
-    if blocks := _LINES["cpu_blocks"].search(text):
-        version = "v0"
-        logged["kv_blocks"], logged["cpu_blocks"] = (Printed(blocks[i], blocks[0]) for i in (1, 2))
-    if too_long := _LINES["too_long"].search(text):
-        version = "v0"
-        logged |= (
-            {"kv_tokens": Printed(too_long["tokens"].replace(",", ""), too_long[0])}
-            if too_long["tokens"]
-            else {}
-        )
+    logged = _figures_of(text)
     available: list[Printed] = []
     for lines_of_memory in _TABLE["available"].values():
         available = available or logs.printed(lines_of_memory, text, GIB)
-    own = LogRefusal("too_small", too_long[0]) if too_long else _refusal(text, logged, available)
-    refusal = stated or own
+    refusal = stated or _refusal(text, logged, available)
     load = logs.busiest(lines, _LINES["start"], _LINES["load"], _LINES["preemption"])
     if refusal is None and not logged.keys() & {"kv_tokens", "concurrency"}:
         has_size = available or logged.keys() & {"kv_blocks", "kv_memory"}
         ended = logs.unfinished(lines, _LINES["start"])
-        if not has_size or (ended and ended.where in ("error", "killed")):
+        has_ended = ended is not None and ended.where in ("error", "killed")
+        if has_ended or not has_size:
             refusal = logs.without_a_start(load, lines, _LINES["start"], _TABLE["stages"])
-            if refusal is None:
-                return None
+        if refusal is None and (has_ended or not has_size):
+            return None
     return StartupLog(
         engine="vllm",
         version=version,
@@ -122,6 +105,41 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         load=load,
         is_assumed=load is None and _LINES["own"].search(text) is None,
     )
+
+
+def _version(text: str) -> str | None:
+    """Return the version, 'v0' of the old engine; None if the log does not have it."""
+    engine = _LINES["engine"].search(text)
+    # lines that only the old engine prints
+    if _LINES["cpu_blocks"].search(text) or _LINES["too_long"].search(text):
+        return "v0"
+    if engine and engine["engine"] == "V0":
+        return "v0"
+    if engine:
+        return engine["version"]
+    return logs.first(_LINES["banner"], text) or logs.first(_LINES["any_version"], text)
+
+
+def _figures_of(text: str) -> dict[str, Printed]:
+    """Return the figures of the cache: of ranks that print different ones, the least."""
+    found = {name: logs.printed(pattern, text) for name, pattern in _TABLE["figures"].items()}
+    found["kv_bytes_per_sequence"] = logs.printed(_LINES["needed"], text, GIB)
+    found["concurrency"] = [
+        Printed(match["concurrency"], match[0]) for match in _LINES["concurrency"].finditer(text)
+    ]
+    logged: dict[str, Printed] = {}
+    for name, figures in found.items():
+        figure = logs.least(figures)
+        if figure:
+            logged[name] = figure
+    blocks = _LINES["cpu_blocks"].search(text)
+    if blocks:
+        logged["kv_blocks"] = Printed(blocks["blocks"], blocks[0])
+        logged["cpu_blocks"] = Printed(blocks["cpu_blocks"], blocks[0])
+    too_long = _LINES["too_long"].search(text)
+    if too_long and too_long["tokens"]:
+        logged["kv_tokens"] = Printed(too_long["tokens"].replace(",", ""), too_long[0])
+    return logged
 
 
 def _settings(text: str) -> dict[str, str]:
@@ -151,13 +169,15 @@ def _settings(text: str) -> dict[str, str]:
             settings["speculative_layers"] = "0"
         if not is_of_release:
             settings["speculative_model"] = model
-    if given := _LINES["drafter_given"].search(text):
+    given = _LINES["drafter_given"].search(text)
+    if given:
         with contextlib.suppress(AttncalcError):  # a line that is cut
             keys = json_object(given[1], "speculative_config", "").items()
             settings["speculative_config"] = json.dumps(
                 {key: value for key, value in keys if key not in DRAFTER_KEYS}
             )
-    if (ranks := _LINES["ranks"].search(text)) and not settings.keys() & {"tp", "pp"}:
+    ranks = _LINES["ranks"].search(text)
+    if ranks and not settings.keys() & {"tp", "pp"}:
         settings["tp"] = ranks[1]
     return settings | logs.read_weights_dtype(_LINES["quantization"], text)
 
@@ -166,27 +186,44 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     """Return why this start ended without an engine; None if it has the tokens of its cache and no
     memory ran out.
     """
-    started = any(
-        logged[name].number > 0 for name in ("kv_tokens", "concurrency") if name in logged
-    )
+    too_long = _LINES["too_long"].search(text)
+    if too_long:
+        return LogRefusal("too_small", too_long[0])
+    sizes = [logged[name] for name in ("kv_tokens", "concurrency") if name in logged]
+    started = any(figure.number > 0 for figure in sizes)
     if "kv_bytes_per_sequence" in logged and not started:
         return LogRefusal("too_small", logged["kv_bytes_per_sequence"].line)
-    if released := _LINES["released"].search(text):
-        before, after = (Printed(released[i], released[0], GIB) for i in (1, 2))
+    released = _LINES["released"].search(text)
+    if released:
+        before = Printed(released["before"], released[0], GIB)
+        after = Printed(released["after"], released[0], GIB)
         return LogRefusal("occupied", released[0], after, before, "profile")
-    sized = [*available, *(logged[name] for name in ("kv_blocks",) if name in logged)]
-    is_sized = any(figure.number > 0 for figure in sized)
-    failed = logs.torch_out_of_memory(
-        text, "sampler" if started else "rest" if is_sized else "", _TABLE["stages"]
-    )
+    sized = [*available]
+    if "kv_blocks" in logged:
+        sized.append(logged["kv_blocks"])
+    where = ""
+    if started:
+        where = "sampler"
+    elif any(figure.number > 0 for figure in sized):
+        where = "rest"
+    failed = logs.torch_out_of_memory(text, where, _TABLE["stages"])
     if failed or started:
         return failed
-    if occupied := _LINES["occupied"].search(text):
+    return _without_memory(text, available)
+
+
+def _without_memory(text: str, available: list[Printed]) -> LogRefusal | None:
+    """Return that vLLM found other processes in its memory, or none left for the cache."""
+    occupied = _LINES["occupied"].search(text)
+    if occupied:
         return LogRefusal("occupied", occupied[0])
     empty = _LINES["no_memory"].search(text)
-    none_left = next((figure.line for figure in available if figure.number <= 0), None)
-    message = empty[0] if empty else none_left
-    return LogRefusal("no_memory", message) if message else None
+    if empty:
+        return LogRefusal("no_memory", empty[0])
+    none_left = [figure for figure in available if figure.number <= 0]
+    if none_left:
+        return LogRefusal("no_memory", none_left[0].line)
+    return None
 
 
 # The figures beside the predicted ones
@@ -228,7 +265,8 @@ def _logged_memory(log: StartupLog, layout: CacheLayout, context: int) -> LogMem
     if "kv_memory" in log.logged:
         exact = int(log.logged["kv_memory"].text)
         return LogMemory(exact, f"{count(exact)} B of the log")
-    if available := logs.least(log.available):
+    available = logs.least(log.available)
+    if available:
         return LogMemory(available.bytes, available.line, available.half)
     details = {detail.name: int(detail.quantity) for detail in layout.pool(0, context).details}
     is_known = log.refusal or details.get("kv_groups") == 1 or "concurrency" in log.logged
@@ -280,14 +318,22 @@ def _blocks_of_tokens(log: StartupLog, layout: CacheLayout, block_bytes: int, co
 def _check(name: str, printed: Printed, predicted: Sequence[int | float]) -> Check:
     """Return the check of one figure; its tolerance is what the log's rounding allows."""
     low, middle, high = predicted
-    note = "the log's memory is rounded" if low != high else "exact"
+    label = _LABELS[name]
+    note = "exact"
+    if low != high:
+        note = "the log's memory is rounded"
     if name == "kv_bytes_per_sequence":
-        return Check("log", name, _LABELS[name], middle, printed.bytes, printed.half, BYTES, note)
-    measured = float(printed.text) if name == "concurrency" else int(printed.text)
-    half = _HALF_OF_CONCURRENCY if name == "concurrency" else 0
-    tolerance = (high - middle if measured > middle else middle - low) + half
-    unit = TOKENS if name in ("kv_tokens", "kv_block_size", "max_context") else ""
-    return Check("log", name, _LABELS[name], middle, measured, tolerance, unit, note)
+        return Check("log", name, label, middle, printed.bytes, printed.half, BYTES, note)
+    measured: int | float = int(printed.text) if name != "concurrency" else float(printed.text)
+    tolerance = middle - low
+    if measured > middle:
+        tolerance = high - middle
+    if name == "concurrency":
+        tolerance += _HALF_OF_CONCURRENCY
+    unit = ""
+    if name in ("kv_tokens", "kv_block_size", "max_context"):
+        unit = TOKENS
+    return Check("log", name, label, middle, measured, tolerance, unit, note)
 
 
 def _longest(layout: CacheLayout, memory: int, context: int) -> int:
@@ -425,8 +471,10 @@ def _larger_share(log: StartupLog) -> str | None:
     total = log.budget.get("gpu_memory")
     share = log.settings.get("gpu_memory_utilization")
     missing = 0
-    if available:
-        missing = max(0, (needed.bytes if needed else 0) - available.bytes)
+    if available and needed:
+        missing = max(0, needed.bytes - available.bytes)
+    elif available:
+        missing = max(0, -available.bytes)
     if missing and total and total.number and share:
         enough = Fraction(share) + Fraction(missing, total.bytes)
         return logs.larger_share(log, _LARGEST, enough)
