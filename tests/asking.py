@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from attncalc import AttncalcError
-
 REPOSITORY = Path(__file__).parent.parent
+# Tests and scripts of this folder use this checkout, also where another one is installed.
+sys.path.insert(0, str(REPOSITORY))
+
+from attncalc import AttncalcError  # noqa: E402
 
 
 class Answer(NamedTuple):

@@ -13,6 +13,7 @@ from tables import each
 from attncalc import __version__
 from attncalc.cli import run
 from attncalc.questions import QUESTIONS
+from attncalc.show.schemas import schema_name
 
 
 def test_the_first_command_of_the_readme(ask: Ask) -> None:
@@ -25,7 +26,7 @@ def test_the_first_command_of_the_readme(ask: Ask) -> None:
 def test_json_has_the_names_that_scripts_rely_on(ask: Ask) -> None:
     answer = ask("kv", "llama2-70b", "-b", "8", "-c", "4096", "--json")
     document = answer.document
-    assert document["schema"] == "attncalc.kv/1"
+    assert document["schema"] == schema_name("kv")
     assert document["attncalc"] == __version__
     facts = {
         "d_model": 8192,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from asking import REPOSITORY
 from tables import each
 
 from attncalc.cli import run
@@ -28,7 +29,6 @@ from attncalc.questions import QUESTIONS
 from attncalc.questions.fit.options import FitOptions
 from attncalc.show import progress
 
-REPOSITORY = Path(__file__).parent.parent
 README = REPOSITORY / "README.md"
 INDEX = REPOSITORY / "docs/README.md"
 # The pages whose screens, Python examples, options, links and paths are tested.

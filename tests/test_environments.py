@@ -14,6 +14,7 @@ from asking import REPOSITORY, Ask
 
 from attncalc.config.huggingface import convert_config
 from attncalc.show import write
+from attncalc.show.schemas import schema_name
 
 MODEL = REPOSITORY / "docs/examples/qwen3-next-80b-a3b"
 COMMAND = ("kv", str(MODEL), "--json")
@@ -54,7 +55,7 @@ def usual() -> bytes:
     """Return the answer of COMMAND."""
     done = run(*COMMAND)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert json.loads(done.stdout)["schema"] == "attncalc.kv/1"
+    assert json.loads(done.stdout)["schema"] == schema_name("kv")
     return done.stdout
 
 
@@ -166,3 +167,22 @@ def test_the_name_of_a_folder_ends_at_a_backslash_too(ask: Ask) -> None:
         "unread_quantization"
         not in convert_config(config, "C:\\models-awq\\llama\\config.json", title="").data
     )
+
+
+@pytest.mark.parametrize("script", ["test_json_schema", "test_docs", "test_kinds_page"])
+def test_a_script_reads_the_checkout_it_is_in(script: str, tmp_path: Path) -> None:
+    """An attncalc that is installed, such as that of another checkout, is not read."""
+    installed = tmp_path / "attncalc"
+    installed.mkdir()
+    (installed / "__init__.py").write_text("raise ImportError('the installed attncalc')")
+    folder = str(REPOSITORY / "tests")
+    code = f"import sys; sys.path.insert(0, {folder!r}); import {script}, attncalc; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print(attncalc.__file__)"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == str(REPOSITORY / "attncalc/__init__.py"), done.stderr

@@ -12,6 +12,7 @@ from tables import each
 from attncalc import preset_names
 from attncalc.engines import ENGINES
 from attncalc.questions.verify.catalogue import CATALOGUE
+from attncalc.show.schemas import schema_name
 
 FOUR = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")
 PROMISED = (Path(__file__).parent / "data/json-names.txt").read_text()
@@ -51,7 +52,7 @@ def test_the_budget_subtracts_weights_and_reserve(ask: Ask) -> None:
 def test_json_names_what_scripts_rely_on(ask: Ask) -> None:
     answer = ask(*FOUR, "--engine", "ideal", "--reserve", "2GiB", "--json")
     document = answer.document
-    assert document["schema"] == "attncalc.fit/1"
+    assert document["schema"] == schema_name("fit")
     assert set(document) == MORE
     figures = results(answer)
     assert (

@@ -14,6 +14,8 @@ from fuzz.oracles import check_json, check_result
 from fuzz.reduce import reduced
 from tables import each
 
+from attncalc.show.schemas import schema_name
+
 WRONG_RESULTS = {
     "an unknown exit code": (("kv", "x"), Result(3, "", "", {})),
     "an error without a tip": (("kv", "x"), Result(2, "", "error: something is wrong\n", {})),
@@ -41,7 +43,7 @@ WRONG_RESULTS = {
     "words on standard error": (("kv", "x"), Result(0, "1 B\n", "hello\n", {})),
     "JSON without its keys": (
         ("kv", "x", "--json"),
-        Result(0, '{"schema": "attncalc.kv/1"}', "", {}),
+        Result(0, json.dumps({"schema": schema_name("kv")}), "", {}),
     ),
 }
 

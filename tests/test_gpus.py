@@ -13,6 +13,7 @@ from tables import each
 from attncalc import AttncalcError
 from attncalc.config.gpus import gpu, gpu_names, gpu_with, gpus_of, schema
 from attncalc.hardware import Gpu
+from attncalc.show.schemas import schema_name
 from attncalc.units import DTYPES
 
 REPOSITORY = Path(__file__).parent.parent
@@ -482,7 +483,7 @@ def test_json_has_the_same_shape_for_all_gpus_and_for_one(ask: Ask) -> None:
     assert results(all_gpus) == {"gpus": len(gpu_names())}
     assert results(single) == {"gpus": 1}
     documents = [json.loads(answer.out) for answer in (all_gpus, single)]
-    assert [document["schema"] for document in documents] == ["attncalc.gpus/1"] * 2
+    assert [document["schema"] for document in documents] == [schema_name("gpus")] * 2
     assert documents[1]["layers"] == [
         layer for layer in documents[0]["layers"] if layer["name"] == "t4"
     ]

@@ -4,12 +4,13 @@ it anew.
 
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
+
+from asking import REPOSITORY
 
 from attncalc.attention import KINDS, required_keys
 from attncalc.config.keys import kind_keys
 
-PAGE = Path(__file__).parents[1] / "docs" / "kinds.md"
+PAGE = REPOSITORY / "docs/kinds.md"
 HEAD = """# Kinds of attention
 
 A [model file](models.md#your-own-model) names the kind of its layers, or of some layers in `layer_kinds`, with the key

@@ -15,6 +15,7 @@ from tables import each
 from attncalc import Workload, load
 from attncalc.questions.kv.report import kv_report
 from attncalc.show.formats import FORMATS
+from attncalc.show.schemas import schema_name
 from attncalc.show.write import drop_output
 
 
@@ -35,7 +36,7 @@ def test_a_file_is_written_atomically_and_not_overwritten(ask: Ask, tmp_path: Pa
     file = tmp_path / "kv.json"
     assert ask("kv", "gpt2", "-o", str(file)) == (0, "", "")
     first = file.read_text()
-    assert json.loads(first)["schema"] == "attncalc.kv/1"
+    assert json.loads(first)["schema"] == schema_name("kv")
     assert "already exists" in ask("kv", "gpt3", "-o", str(file)).err
     assert file.read_text() == first
     assert ask("kv", "gpt3", "-o", str(file), "--force").code == 0

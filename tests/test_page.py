@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -17,6 +18,8 @@ from attncalc.cli import app_of
 from attncalc.options import COUNT, Count, Option
 from attncalc.questions import kv
 from attncalc.questions.kv.options import KVCacheOptions
+from attncalc.questions.schema.command import schemas
+from attncalc.show.schemas import schema_name
 
 PAGE = REPOSITORY / "docs/page"
 sys.path[:0] = [str(PAGE), str(REPOSITORY / "tools")]
@@ -33,6 +36,18 @@ def question(command: str, *models: str, **options: Any) -> str:
 
 def asked(command: str, *models: str, **options: Any) -> Any:
     return json.loads(answer.ask(question(command, *models, **options)))
+
+
+# The schemas
+
+
+def test_the_published_schemas_are_those_that_the_command_prints(ask: Ask, tmp_path: Path) -> None:
+    build_page.write_schemas(tmp_path / "schemas")
+    published = {path.name: path.read_text() for path in (tmp_path / "schemas").iterdir()}
+    assert len(published) == len(schemas())
+    for name in schemas():
+        file = f"{schema_name(name).replace('/', '.')}.json"
+        assert published[file] == ask("schema", name).out
 
 
 # The form

@@ -23,6 +23,7 @@ from attncalc.show.draw import picture_file
 from attncalc.show.plot.chart import Bar, Bars, Chart, Lines, Picture, Series
 from attncalc.show.plot.picture import render
 from attncalc.show.plot.scale import Axis
+from attncalc.show.schemas import schema_name
 from attncalc.units import BYTES, NO_UNIT, TOKENS
 
 FIT = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")
@@ -290,7 +291,7 @@ def test_a_picture_and_a_report_are_written_together(ask: Ask, tmp_path: Path) -
     picture, report = tmp_path / "x.PNG", tmp_path / "x.json"
     assert ask("compare", "gpt2", "--plot", str(picture), "-o", str(report)) == (0, "", "")
     assert picture.read_bytes().startswith(STARTS[".png"])
-    assert json.loads(report.read_text())["schema"] == "attncalc.compare/2"
+    assert json.loads(report.read_text())["schema"] == schema_name("compare")
     as_json = ask("compare", "gpt2", "--plot", str(tmp_path / "y.svg"), "--json")
     assert as_json.document == json.loads(report.read_text())
 

@@ -25,6 +25,7 @@ from attncalc.show.picture import MAX_BARS, bars, shown
 from attncalc.show.plot import text
 from attncalc.show.plot.chart import Bar, Bars, Lines, Picture, Roof, Series, Stack, known
 from attncalc.show.plot.scale import Axis
+from attncalc.show.schemas import schema_name
 from attncalc.units import BYTES, NO_UNIT, SECONDS, TOKENS
 
 GIB = 2**30
@@ -415,7 +416,7 @@ def test_a_report_in_a_file_leaves_standard_output_to_the_characters(
     answer = ask("compare", "gpt2", "-o", file, "--plot")
     assert "▒" in answer.out
     with open(file) as report:
-        assert json.load(report)["schema"] == "attncalc.compare/2"
+        assert json.load(report)["schema"] == schema_name("compare")
 
 
 def test_an_encoding_without_blocks_gets_ascii() -> None:

@@ -17,6 +17,7 @@ from attncalc import load
 from attncalc.questions.verify import command as verify_command
 from attncalc.questions.verify import record_command as verify_record
 from attncalc.questions.verify.record_command import record_models
+from attncalc.show.schemas import schema_name
 from attncalc.verify import need_torch
 
 need_torch()
@@ -761,8 +762,11 @@ def test_records_without_a_common_run_are_exit_code_3(tmp_path: Path, ask: Ask) 
         (None, "no such file"),
         ("{", "not JSON"),
         ("[]", "it names no schema"),
-        ('{"schema": "attncalc.verify/1"}', "its schema is attncalc.verify/1"),
-        ('{"schema": "attncalc.record/1", "runs": [{"arguments": 1}]}', "a damaged record"),
+        (json.dumps({"schema": schema_name("verify")}), f"its schema is {schema_name('verify')}"),
+        (
+            json.dumps({"schema": schema_name("record"), "runs": [{"arguments": 1}]}),
+            "a damaged record",
+        ),
     ],
 )
 def test_a_file_that_is_no_record_is_one_error(

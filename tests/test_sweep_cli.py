@@ -24,6 +24,7 @@ from attncalc.questions.sweep.parallel import rows_in_parallel
 from attncalc.questions.sweep.sweep import Sweep
 from attncalc.questions.sweep.watch import Watch
 from attncalc.show.formats import ROW_FORMATS, Rows
+from attncalc.show.schemas import schema_name
 
 AXES: dict[str, Any] = {
     "models": ["llama2-70b", "mistral-7b-v0.1"],
@@ -109,7 +110,7 @@ def test_json_lines_have_every_row(ask: Ask) -> None:
 def test_json_is_a_document_with_every_row(ask: Ask) -> None:
     document = ask(*COMMAND, "--json").document
     assert document["rows"] == ROWS
-    assert document["schema"] == "attncalc.sweep/1"
+    assert document["schema"] == schema_name("sweep")
     assert document["axes"] == {
         "model": ["llama2-70b", "mistral-7b-v0.1"],
         "gpu": ["h100-80gb"],

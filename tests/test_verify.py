@@ -15,6 +15,7 @@ from layers import ENCODER, GROUPED, MHA, WINDOW, ZOO, saved
 
 from attncalc import load
 from attncalc.questions.verify.catalogue import CATALOGUE, QUICK
+from attncalc.show.schemas import schema_name
 from attncalc.verify import need_torch
 
 need_torch()
@@ -150,7 +151,7 @@ def test_formulas_equal_those_of_other_commands(ask: Ask, tmp_path: Path) -> Non
     )
     assert results["cache_decode"]["value"] == 16 * 2 * 2 * 8 * 4
     assert document["device"]["type"] == "cpu"
-    assert document["schema"] == "attncalc.verify/1"
+    assert document["schema"] == schema_name("verify")
 
 
 def test_scaling_has_one_row_per_doubling_and_times_are_positive(ask: Ask, tmp_path: Path) -> None:

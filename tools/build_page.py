@@ -31,6 +31,8 @@ from attncalc.config.gpus import gpu, gpu_names  # noqa: E402
 from attncalc.config.presets import preset_names  # noqa: E402
 from attncalc.options import Option  # noqa: E402
 from attncalc.questions import QUESTIONS  # noqa: E402
+from attncalc.questions.schema.command import schemas  # noqa: E402
+from attncalc.questions.schemas import schema  # noqa: E402
 
 PAGE = ROOT / "docs" / "page"
 # Where npm installs, outside of the pages that tests read.
@@ -164,6 +166,8 @@ def build(target: Path, wheel: Path | None = None) -> None:
     for name in OWN:
         shutil.copy(PAGE / name, target)
     (target / "form.json").write_text(json.dumps(form(), separators=(",", ":")), encoding="utf-8")
+    # The page itself does not need the schemas, so they are not kept for use without a network.
+    shutil.rmtree(target / "schemas", ignore_errors=True)
     files = sorted(
         path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()
     )
@@ -175,6 +179,16 @@ def build(target: Path, wheel: Path | None = None) -> None:
     worker.write_text(
         text.replace('["FILES"]', json.dumps(["./", *(name for name in files if name != "sw.js")]))
     )
+    write_schemas(target / "schemas")
+
+
+def write_schemas(folder: Path) -> None:
+    """Write the schema of each answer into a folder, which it creates: attncalc.kv.1.json."""
+    folder.mkdir()
+    for name in schemas():
+        document = schema(name)
+        file = folder / f"{document['title'].replace('/', '.')}.json"
+        file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def installed() -> Path:
@@ -242,9 +256,13 @@ def _packed(source: Path) -> bytes:
 
 
 def wire_bytes(target: Path) -> dict[str, int]:
-    """Return {file: its bytes as a server sends them}: compressed where that makes it smaller."""
+    """Return {file of the page: its bytes as a server sends them}: compressed where that makes it
+    smaller. The page does not load the schemas.
+    """
     sizes = {}
-    for path in sorted(path for path in target.rglob("*") if path.is_file()):
+    for path in sorted(target.rglob("*")):
+        if not path.is_file() or path.parent.name == "schemas":
+            continue
         content = path.read_bytes()
         sizes[path.relative_to(target).as_posix()] = min(
             len(content), len(gzip.compress(content, 6))

@@ -1,5 +1,5 @@
-"""JSON Schemas of what each question prints with --json. `attncalc schema` prints them;
-`docs/schemas/` has copies.
+"""JSON Schemas of what each question prints with --json. `attncalc schema` prints them, and
+tools/build_page.py publishes them with the page.
 
 A question's schema is schema.yaml in its folder. Its key `further` lists the question's further
 answers and what they are; each has a schema_NAME.yaml there.
