@@ -1,10 +1,12 @@
-"""`attncalc verify --record`: its steps, its time, what it keeps, and its page."""
+"""`attncalc verify --record`: its steps, its time, what it keeps, and the page made of it."""
 
 import contextlib
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,6 @@ from attncalc import load
 from attncalc.questions.verify import command as verify_command
 from attncalc.questions.verify import record_command as verify_record
 from attncalc.questions.verify.record_command import record_models
-from attncalc.show.schemas import schema_name
 from attncalc.verify import need_torch
 
 need_torch()
@@ -26,7 +27,7 @@ from attncalc.attention.recurrent import Recurrent  # noqa: E402
 from attncalc.check import Check, Reported, ScalingRow, VerifyResult  # noqa: E402
 from attncalc.errors import CannotCheckError  # noqa: E402
 from attncalc.model import ModelSpec  # noqa: E402
-from attncalc.questions.verify.record import agrees, is_empty, record_page  # noqa: E402
+from attncalc.questions.verify.record import agrees, is_empty  # noqa: E402
 from attncalc.questions.verify.record_files import to_json  # noqa: E402
 from attncalc.verify import time_plan  # noqa: E402
 from attncalc.verify.devices import Device, find_device  # noqa: E402
@@ -39,10 +40,12 @@ from attncalc.verify.record.recorder import plan_record, record  # noqa: E402
 from attncalc.verify.record.steps import Step, Target, kinds_of, record_steps  # noqa: E402
 from attncalc.verify.timing import Ceiling  # noqa: E402
 
+sys.path.append(str(REPOSITORY / "tools"))
+record_page = import_module("record_page").record_page
+
 CPU = Target("cpu", "fp32", "fp32")
 FOUR_GPUS = Target("cuda", "bf16", None, 4)
 AGREES = Check("parameters", "params_W_q", "W_q", 10, 10, unit="parameters")
-MEASURED = REPOSITORY / "docs" / "measured"
 Document = dict[str, Any]
 Verify = Callable[..., VerifyResult]
 
@@ -494,22 +497,6 @@ def test_the_json_has_no_nan_and_one_line_per_run(
     )
 
 
-@pytest.mark.parametrize("data", sorted(MEASURED.glob("*.json")), ids=lambda path: path.name)
-def test_a_page_of_the_docs_is_made_from_its_json(data: Path) -> None:
-    document = json.loads(data.read_text())
-    assert data.with_suffix(".md").read_text() == record_page(document)
-    assert data.stem == file_stem(document["device"]["title"])
-    assert to_json(document) == data.read_text()
-    assert data.stat().st_size < 500_000  # small enough for a repository
-
-
-def test_every_page_of_the_docs_is_in_the_index() -> None:
-    index = (MEASURED / "README.md").read_text()
-    pages = [page.name for page in MEASURED.glob("*.md") if page.name != "README.md"]
-    assert pages
-    assert all(f"({page})" in index for page in pages)
-
-
 # The command
 
 
@@ -528,7 +515,7 @@ def test_a_record_of_a_cpu_is_written_and_read(
     answer = ask("verify", "--record", str(folder), "--device", "cpu", "--seed", "3")
     assert (answer.code, answer.err) == (0, "")
     stem = file_stem(device_title(find_device("cpu")))
-    assert [path.name for path in sorted(folder.iterdir())] == [f"{stem}.json", f"{stem}.md"]
+    assert [path.name for path in folder.iterdir()] == [f"{stem}.json"]
     document = json.loads((folder / f"{stem}.json").read_text())
     assert [run["arguments"] for run in document["runs"]] == [step.arguments for step in steps]
     assert (
@@ -538,10 +525,7 @@ def test_a_record_of_a_cpu_is_written_and_read(
     assert answer.out.startswith(
         f"All {sum(len(run['checks']) for run in document['runs'])} checks agree"
     )
-    assert (
-        f"Written: {folder / stem}.md and {folder / stem}.json\nTo share them, attach both"
-        in answer.out
-    )
+    assert f"Written: {folder / stem}.json\nTo share it, attach it to an issue" in answer.out
     kernels = {row[2] for run in document["runs"] for row in run["times"]}
     assert kernels == {"math", "flash"}
 
@@ -572,22 +556,22 @@ def test_a_disagreement_is_exit_code_1(
     assert "1 of 1 check DISAGREES" in answer.out
 
 
-def test_files_of_an_earlier_record_are_kept_without_force(
+def test_an_earlier_record_is_kept_without_force(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are looked for before anything is measured."""
+    """The file is looked for before anything is measured."""
     stub_plan(monkeypatch, tmp_path, contexts(8))
-    page = tmp_path / f"{file_stem(device_title(find_device('cpu')))}.md"
-    page.write_text("an earlier page")
+    file = tmp_path / f"{file_stem(device_title(find_device('cpu')))}.json"
+    file.write_text("an earlier record")
     verify = taking(1)
     monkeypatch.setattr(recorder, "verify", verify)
     refused = ask("verify", "--record", str(tmp_path), "--device", "cpu")
-    assert (refused.code, page.read_text()) == (2, "an earlier page")
+    assert (refused.code, file.read_text()) == (2, "an earlier record")
     assert verify.clock() == 0  # type: ignore[attr-defined]
     assert "already exists" in refused.err
     assert "--force overwrites it" in refused.err
     assert ask("verify", "--record", str(tmp_path), "--device", "cpu", "--force").code == 0
-    assert page.read_text().startswith("# cpu")
+    assert check_answer(file.read_text())["runs"]
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_measured(
@@ -655,7 +639,7 @@ def test_an_interrupted_record_keeps_its_runs(tmp_path: Path) -> None:
 import sys, time
 from attncalc import load
 from attncalc.__main__ import main
-from attncalc.cli import verify_record
+from attncalc.questions.verify import record_command as verify_record
 from attncalc.verify import need_torch
 need_torch()
 from attncalc.verify.options import VerifyOptions
@@ -685,106 +669,5 @@ main()
     document = json.loads(data.read_text())
     assert [run["arguments"] for run in document["runs"]] == ["tiny --context 8"]
     assert [step["arguments"] for step in document["skipped"]] == ["tiny --context 9"]
-    assert data.with_suffix(".md").read_text() == record_page(document)
-    assert f"interrupted: 1 run is in {data.with_suffix('.md')}" in err
+    assert f"interrupted: 1 run is in {data}" in err
     assert "Traceback" not in err
-
-
-# Two records
-
-
-def changed(tmp_path: Path, change: Callable[[Document], object]) -> str:
-    """Return the path of a copy of the record of the docs, changed."""
-    document = json.loads((MEASURED / "cpu-2-threads.json").read_text(encoding="utf-8"))
-    change(document)
-    path = tmp_path / "b.json"
-    path.write_text(json.dumps(document), encoding="utf-8")
-    return str(path)
-
-
-def compared(ask: Ask, b: str, code: int) -> Document:
-    answer = ask("verify", "--compare", str(MEASURED / "cpu-2-threads.json"), b, "--json")
-    assert answer.code == code, answer.err
-    return check_answer(answer.out)
-
-
-def test_a_record_agrees_with_itself(ask: Ask) -> None:
-    document = compared(ask, str(MEASURED / "cpu-2-threads.json"), 0)
-    assert document["differences"] == document["only_a"] == document["only_b"] == []
-    assert document["answer"].endswith("A takes as long as B, in the median of all timed passes.")
-
-
-def test_records_differ_in_figures_and_outcomes_and_not_in_numerical_errors(
-    tmp_path: Path, ask: Ask
-) -> None:
-    """gpt2's peak of prefill is 2 % higher in B, a numerical error 10 % higher, and each pass takes
-    half as long.
-    """
-
-    def change(document: Document) -> None:
-        for row in document["runs"][0]["checks"]:
-            row[3] *= {"peak_prefill_math": 1.02, "math_equals_reference_fp32": 1.1}.get(row[1], 1)
-        for row in document["runs"][0]["times"]:
-            row[3] /= 2
-        del document["runs"][2:]
-
-    b = changed(tmp_path, change)
-    document = compared(ask, b, 1)
-    (difference,) = document["differences"]
-    assert (difference["name"], difference["ok_a"], difference["ok_b"]) == (
-        "peak_prefill_math",
-        True,
-        False,
-    )
-    assert difference["measured_b"] == pytest.approx(1.02 * difference["measured_a"])
-    first, second = document["runs"]
-    assert first["ms_a"] == pytest.approx(2 * first["ms_b"])
-    assert (first["differ"], second["differ"]) == (1, 0)
-    assert second["ms_a"] == second["ms_b"]
-    assert (len(document["only_a"]), document["only_b"]) == (41, [])
-    for form in ("table", "markdown"):
-        answer = ask(
-            "verify", "--compare", str(MEASURED / "cpu-2-threads.json"), b, "--format", form
-        )
-        assert "peak_prefill_math" in answer.out.replace("\\", "")
-        assert " 0 of " not in answer.out  # only runs that differ
-        assert max(map(len, answer.out.splitlines())) <= 80 or form != "table"
-
-
-def test_records_without_a_common_run_are_exit_code_3(tmp_path: Path, ask: Ask) -> None:
-    document = compared(ask, changed(tmp_path, lambda document: document["runs"].clear()), 3)
-    assert document["answer"] == "The records have no run in common."
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (None, "no such file"),
-        ("{", "not JSON"),
-        ("[]", "it names no schema"),
-        (json.dumps({"schema": schema_name("verify")}), f"its schema is {schema_name('verify')}"),
-        (
-            json.dumps({"schema": schema_name("record"), "runs": [{"arguments": 1}]}),
-            "a damaged record",
-        ),
-    ],
-)
-def test_a_file_that_is_no_record_is_one_error(
-    tmp_path: Path, ask: Ask, content: str | None, problem: str
-) -> None:
-    file = tmp_path / "a.json"
-    if content is not None:
-        file.write_text(content)
-    error = ask("verify", "--compare", str(file), str(file)).error
-    assert problem in error
-    assert error.count("\n") == 2
-
-
-@pytest.mark.parametrize(
-    "given", ["gpt2", "--tp 2", "--record x", "--simulate cuda", "--minutes 3"]
-)
-def test_compare_takes_no_option_of_a_run(ask: Ask, given: str) -> None:
-    assert (
-        "--compare cannot be combined with"
-        in ask("verify", *given.split(), "--compare", "a.json", "b.json").error
-    )

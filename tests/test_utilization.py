@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+import sys
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +17,12 @@ need_torch()
 import torch  # noqa: E402
 
 from attncalc.check import Timing  # noqa: E402
-from attncalc.questions.verify.record import record_page  # noqa: E402
 from attncalc.questions.verify.record_command import with_datasheet  # noqa: E402
 from attncalc.questions.verify.tables import time_facts  # noqa: E402
 from attncalc.verify.record import machine  # noqa: E402
+
+sys.path.append(str(REPOSITORY / "tools"))
+record_page = import_module("record_page").record_page
 
 GIB = 2**30
 H100 = {"name": "cuda:0 (NVIDIA H100 80GB HBM3)", "memory": 80 * GIB}

@@ -13,4 +13,7 @@ for model in gpt2 llama3-8b gemma2-2b mixtral-8x7b olmo2-7b; do
     echo "$model --train: exit code $?"
 done
 python3 tools/measure_training.py -o "$out/training.json"
-python3 -m attncalc verify --record "$out" --minutes "${2:-10}"
+python3 -m attncalc verify --record "$out/measured" --minutes "${2:-10}"
+code=$?
+python3 tools/record_page.py "$out"/measured/*.json
+exit $code

@@ -133,25 +133,13 @@ class _VerifyOptions(WhatIfOptions, total=False):
     ]
     record: Annotated[
         str,
-        "Instead: measure what the device can do in --minutes, and write a page and its JSON "
-        "into DIR.",
+        "Instead: measure what the device can do in --minutes, and write it as JSON into DIR.",
         With(metavar="DIR"),
     ]
 
 
 # Values of options that are as if the option were not given.
 _DEFAULTS = {"device": "auto", "kernel": "all", "seed": "0", "tp": "1"}
-
-
-class CompareOptions(Options):
-    """Two records to compare."""
-
-    compare: Annotated[
-        tuple[Path, Path] | None,
-        o.option(
-            "--compare", metavar="A.json B.json", help="Instead: put two records side by side."
-        ),
-    ] = None
 
 
 class FurtherModels(Options):
@@ -184,7 +172,6 @@ def verify(
     model: o.NamedModelOptions,
     further: FurtherModels,
     options: _VerifyOptions,
-    records: CompareOptions,
     plot: PlotOptions,
     output: VerifyOutputOptions,
 ) -> None:
@@ -201,9 +188,6 @@ def verify(
     named = {**vars(model), **vars(further)}
     given = [*(name for name, value in named.items() if value is not None), *asked]
     has_one = has_model and not further.models
-    if records.compare is not None:
-        _check_alone("--compare", (), "--compare reads two records and runs nothing", given)
-        raise typer.Exit(_compare(records.compare, output))
     base = VerifyOptions(
         dtype=values.get("dtype"), kernel=values.get("kernel", "all"), seed=values.get("seed", 0)
     )
@@ -268,31 +252,6 @@ def verify(
             catalogue_report(verified.models, verified.device, verified.unreached, full=output.full)
         )
     _end(verified)
-
-
-def _compare(paths: tuple[Path, Path], output: VerifyOutputOptions) -> int:
-    """Write the comparison of two records, and return the exit code: 0 if they agree, 1 if not, 3
-    without a common run.
-
-    Raises AttncalcError if a file is no record.
-    """
-    from .record_files import read_record
-    from .records import records_report
-
-    a, b = map(read_record, paths)
-    try:
-        report = records_report(a, b, full=output.full)
-    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
-        raise AttncalcError(
-            f"--compare: a damaged record: {truncate(f'{type(error).__name__}: {error}', 80)}",
-            "its schema: attncalc schema record",
-        ) from None
-    output.show(report)
-    if not report.rows:
-        return CannotCheckError.code
-    if report.extra["differences"]:
-        return 1
-    return 0
 
 
 def _end(verified: Verified) -> None:

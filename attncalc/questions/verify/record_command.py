@@ -1,5 +1,5 @@
-"""`attncalc verify --record DIR`: measure what the device can do in a given time, and write a page
-and its JSON.
+"""`attncalc verify --record DIR`: measure what the device can do in a given time, and write it as
+JSON.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from .catalogue import CATALOGUE
 
 if TYPE_CHECKING:
     from ...verify.options import VerifyOptions
-    from .record_files import RecordFiles
 
 # Minutes of a record, unless --minutes names another number.
 MINUTES = 10
 SHARE = (
-    "To share them, attach both to an issue, or add them to docs/measured in a pull request. "
-    "They name the device, its "
-    "driver,\nthe processor and versions, and nothing else about this machine.\n"
+    "To share it, attach it to an issue. It names the device, its driver, the processor and "
+    "versions,\nand nothing else about this machine.\n"
 )
 # The folder of small models whose kinds of attention no preset has.
 EXAMPLES = "presets/kinds"
@@ -40,7 +38,7 @@ def write_record(
 ) -> int:
     """Measure on a device and write its record into `folder`; return the exit code.
 
-    Raises AttncalcError before anything is measured if an option is unknown, the files exist
+    Raises AttncalcError before anything is measured if an option is unknown, the file exists
     (without force) or cannot be written; CannotCheckError if this machine lacks torch or the
     device.
     """
@@ -52,18 +50,18 @@ def write_record(
     from ...verify.record.machine import device_title, file_stem
     from ...verify.record.recorder import plan_record, record
     from .record import agrees, is_empty, record_verdict
-    from .record_files import prepare_files
+    from .record_files import prepare_file, write_record_file
 
     device = find_device(device_name)
     models = record_models()
     steps = plan_record(models, base, device)
-    files = prepare_files(folder, file_stem(device_title(device)), force=force)
+    file = prepare_file(folder, file_stem(device_title(device)), force=force)
     command = _command(folder, device_name, base, minutes)
     written: dict[str, Any] = {}
 
     def write(document: dict[str, Any]) -> None:
         document["device"] = with_datasheet(document["device"])
-        files.write(document)
+        write_record_file(document, file)
         written.update(document)
 
     try:
@@ -78,7 +76,7 @@ def write_record(
                 write,
             )
     except (KeyboardInterrupt, SystemExit) as interrupt:  # Ctrl-C, SIGTERM
-        tell(f"interrupted: {_saved(written, files)}")
+        tell(f"interrupted: {_saved(written, file)}")
         if isinstance(interrupt, KeyboardInterrupt):
             return 130
         return int(interrupt.code or 0)
@@ -89,7 +87,7 @@ def write_record(
             f"{late} more runs did not fit in {duration(60 * minutes)}; --minutes gives more "
             "time.\n"
         )
-    sys.stdout.write(f"Written: {files.page} and {files.data}\n")
+    sys.stdout.write(f"Written: {file}\n")
     sys.stdout.write(SHARE)
     if not agrees(written):
         return 1
@@ -117,15 +115,14 @@ def with_datasheet(device: Mapping[str, Any]) -> dict[str, Any]:
     return {**device, "datasheet": datasheet}
 
 
-def _saved(written: dict[str, Any], files: RecordFiles) -> str:
+def _saved(written: dict[str, Any], file: Path) -> str:
     """Return what an interrupt has left."""
     if not written:
         return "nothing was measured"
-    runs = written["runs"]
-    return (
-        f"{plural(len(runs), 'run')} {'is' if len(runs) == 1 else 'are'} in {files.page} and "
-        f"{files.data}"
-    )
+    runs = len(written["runs"])
+    if runs == 1:
+        return f"1 run is in {file}"
+    return f"{plural(runs, 'run')} are in {file}"
 
 
 def record_models() -> dict[str, ModelSpec]:
