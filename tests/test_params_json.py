@@ -68,24 +68,25 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "mistral-7b-v0.1": {**MISTRAL, "sliding_window": 4096},
     "mixtral-8x7b": {**MISTRAL, "moe": {"num_experts_per_tok": 2, "num_experts": 8}},
-    "gpt-oss-120b": {  # its original/config.json
-        "num_hidden_layers": 36,
-        "num_experts": 128,
-        "experts_per_token": 4,
-        "vocab_size": 201088,
-        "hidden_size": 2880,
-        "intermediate_size": 2880,
-        "swiglu_limit": 7.0,
-        "head_dim": 64,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-        "sliding_window": 128,
-        "initial_context_length": 4096,
-        "rope_theta": 150000,
-        "rope_scaling_factor": 32.0,
-        "rope_ntk_alpha": 1,
-        "rope_ntk_beta": 32,
-    },
+}
+# Its original/config.json.
+GPT_OSS_120B = {
+    "num_hidden_layers": 36,
+    "num_experts": 128,
+    "experts_per_token": 4,
+    "vocab_size": 201088,
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "swiglu_limit": 7.0,
+    "head_dim": 64,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "sliding_window": 128,
+    "initial_context_length": 4096,
+    "rope_theta": 150000,
+    "rope_scaling_factor": 32.0,
+    "rope_ntk_alpha": 1,
+    "rope_ntk_beta": 32,
 }
 LLAMA_4 = {
     "dim": 5120,
@@ -266,10 +267,11 @@ def test_a_params_json_has_the_published_parameters(tmp_path: Path, name: str) -
     assert int(params(model).total) + sum(tower.params for tower in model.towers) == total
 
 
-def test_gpt_oss_own_config_has_experts_in_mxfp4(tmp_path: Path) -> None:
-    model = load(write(tmp_path, PRESETS["gpt-oss-120b"], "config.json"))
-    assert model.experts_dtype == load("gpt-oss-120b").experts_dtype == "mxfp4"
-    assert model.sources[0].startswith("its config.json,")
+def test_gpt_oss_own_config_is_refused_by_name(ask: Ask, tmp_path: Path) -> None:
+    path = write(tmp_path, GPT_OSS_120B, "config.json")
+    error, tip = ask("kv", str(path)).error.splitlines()
+    assert "OpenAI's original/config.json of gpt-oss is not supported" in error
+    assert "give the config.json of the same model, in the folder above" in tip
 
 
 def test_mistral_large_3_has_latent_attention_and_dense_layers(tmp_path: Path) -> None:
@@ -425,7 +427,7 @@ def test_a_params_json_of_another_project_is_one_error(ask: Ask, tmp_path: Path)
         answer = ask("kv", str(write(tmp_path, data)))
         assert (answer.code, answer.out) == (2, ""), name
         assert "unknown key" in answer.err or "is missing" in answer.err, name
-        assert "only Meta's, Mistral's and OpenAI's own releases are read" in answer.err, name
+        assert "only Mistral's and Meta's own releases are read" in answer.err, name
 
 
 def test_a_renamed_key_is_an_error_wherever_it_is(tmp_path: Path) -> None:

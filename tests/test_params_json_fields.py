@@ -31,17 +31,6 @@ MISTRAL: dict[str, Any] = {
     "n_kv_heads": 8,
     "norm_eps": 1e-5,
 }
-GPT_OSS: dict[str, Any] = {
-    **dict.fromkeys(
-        ("num_hidden_layers", "num_experts", "experts_per_token", "num_attention_heads"), 4
-    ),
-    **dict.fromkeys(
-        ("vocab_size", "hidden_size", "intermediate_size", "head_dim", "num_key_value_heads"), 2
-    ),
-    "swiglu_limit": 7,
-    "sliding_window": 128,
-    "initial_context_length": 4096,
-}
 LATENT: dict[str, Any] = {**MISTRAL, "head_dim": 192, "qk_nope_head_dim": 128}
 MAMBA: dict[str, Any] = {
     "dim": 4096,
@@ -326,16 +315,6 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**MAMBA, "vocab_size": 32770, "pad_vocab_size_multiple": 16},
         {"vocab_size": 32784},
     ),
-    "gpt-oss without scaled positions": (
-        GPT_OSS,
-        {
-            "max_position_embeddings": 4096,
-            "num_local_experts": 4,
-            "attention_bias": True,
-            "tie_word_embeddings": False,
-        },
-    ),
-    "gpt-oss": ({**GPT_OSS, "rope_scaling_factor": 32.0}, {"max_position_embeddings": 131_072}),
     "a model inside": ({"model": META}, {"hidden_size": 4096}),
     "a key that changes nothing": ({**META, "lora_args": {"rank": 16}}, {"lora_args": None}),
 }
@@ -590,18 +569,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**MISTRAL, "sliding_window": 10, "_sliding_window": [10]},
         "cannot be combined",
     ),
-    "a key of no gpt-oss": ({**GPT_OSS, "rope_type": "yarn"}, "unknown key rope_type"),
-    "a gpt-oss without a window": (
-        {key: value for key, value in GPT_OSS.items() if key != "sliding_window"},
-        "sliding_window is missing",
-    ),
-    **{
-        f"positions scaled by {factor}": (
-            {**GPT_OSS, "rope_scaling_factor": factor},
-            "rope_scaling_factor: ",
-        )
-        for factor in (0, 1001, "32", None)
-    },
     "Mamba with LayerNorm": ({**MAMBA, "rms_norm": False}, "rms_norm False"),
     **{
         f"no {key}": (
