@@ -53,16 +53,6 @@ MAY_IMPORT = {
 }
 # Only these files of a question know the command line, and only the command line imports them.
 COMMANDS = "questions/*/*command.py"
-# Questions that still use the report of another.
-REPORTS_OF_OTHERS = {
-    "questions/fit/roofline.py",
-    "questions/plan/heading.py",
-    "questions/plan/tables.py",
-    "questions/sweep/columns.py",
-    "questions/sweep/costs.py",
-    "questions/sweep/fits.py",
-    "questions/sweep/grid.py",
-}
 # The only places that may import each library.
 HOMES = {
     "typer": ("cli/", "questions/*command.py"),
@@ -146,7 +136,7 @@ def test_a_question_uses_another_but_not_its_report() -> None:
         }
         if others:
             used[str(path.relative_to(PACKAGE))] = others
-    assert used.keys() == REPORTS_OF_OTHERS
+    assert used == {}
 
 
 def imported_modules(path: Path, modules: dict[str, Path]) -> set[str]:

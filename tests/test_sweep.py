@@ -19,7 +19,7 @@ from attncalc.cost.activations import activations
 from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import flops
 from attncalc.questions.arguments import in_python
-from attncalc.questions.memory.report import largest_layer
+from attncalc.questions.memory.figures import largest_layer
 from attncalc.questions.sweep import fits
 from attncalc.questions.sweep.columns import BOUNDS, FIT
 from attncalc.serving.fit import Deployment

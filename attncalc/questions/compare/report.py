@@ -1,13 +1,10 @@
 """The report of `attncalc compare`: variants of one model's attention, or several models."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...attention import Variant
 from ...cost.cheaper import LONGEST, Cheaper, cheaper
-from ...cost.params import params
-from ...errors import AttncalcError
 from ...model import ModelSpec
 from ...quantity import ratio
 from ...search import grouped
@@ -15,11 +12,11 @@ from ...show.fail_if import Condition, checks_of, with_outcomes
 from ...show.notes import WARNING, context_notes, device_notes, kind_notes, model_notes
 from ...show.report import Figure, Report, heading, rows_of, times, workload_facts
 from ...units import BYTES, count, human
-from ...what_if import what_if
 from ...workload import Workload
 from .chart import compare_picture
 from .figures import Row, attention_of, rows_at
 from .tables import context_tables, model_table, variant_table
+from .variants import variants, width_of_mlps
 
 # The facts of a row in CSV, before its figures.
 _COLUMNS = ("name", "released", "context")
@@ -30,78 +27,6 @@ _WORDS = {
     "flops_decode": {-1: "more FLOPs", 0: "as many FLOPs", 1: "fewer FLOPs"},
 }
 _SAME_PARAMS = "d_ff is that with which a row has as many parameters as the model."
-# Query heads of which the divisors are searched, up to the square root.
-MAX_HEADS = 10**12
-
-
-def variants(
-    model: ModelSpec, further: Sequence[str] = (), *, same_params: bool = False
-) -> dict[str, ModelSpec]:
-    """Return `model` as MHA, every GQA, MQA, each of `further` ('mla:512') and as released, by
-    name.
-
-    With `same_params` the MLPs of each are as wide as the parameters of `model` allow.
-
-    A number of KV heads that does not divide the query heads, or cannot be split over the devices,
-    is left out.
-
-    Raises AttncalcError if one of `further` is not a variant.
-    """
-    heads = int(model.main.leading.widths().n_heads)
-    by_name = {}
-
-    def variant_of(text: str) -> ModelSpec:
-        variant = model.with_attention(text)
-        return (_with_params_of(model, variant) if same_params else variant).shard(model.tp)
-
-    for n in _divisors(heads):
-        try:
-            variant = variant_of(f"gqa:{n}")
-        except AttncalcError:  # n does not divide another layer's heads, or the devices
-            continue
-        by_name["MHA" if n == heads else "MQA" if n == 1 else f"GQA-{n}"] = variant
-    for text in further:
-        variant = variant_of(text)
-        if variant.stacks not in [known.stacks for known in by_name.values()]:
-            by_name[Variant.parse(text).title] = variant
-    if model.stacks not in [known.stacks for known in by_name.values()]:
-        # 'MLA-512', or 'MLA-512/GQA-8' if layers differ
-        by_name["/".join(dict.fromkeys(layers.attention.tag for layers in model.main.layers))] = (
-            model
-        )
-    return by_name
-
-
-def _with_params_of(model: ModelSpec, variant: ModelSpec) -> ModelSpec:
-    """Return a variant with the d_ff, a multiple of the devices, with which it has the parameters
-    of the model.
-    """
-    width = _width_of_mlps(model)
-    before, wider = (
-        int(params(one).total) for one in (variant, what_if(variant, d_ff=width + model.tp))
-    )
-    more = round((int(params(model).total) - before) / (wider - before))
-    return what_if(variant, d_ff=width + more * model.tp)
-
-
-def _width_of_mlps(model: ModelSpec) -> int:
-    """Return the d_ff of the MLPs. Raises AttncalcError if they have none, or several."""
-    widths = {int(layers.mlp.d_ff) for layers in model.main.layers if layers.mlp}
-    if len(widths) != 1:
-        raise AttncalcError("--same-params needs a model whose MLPs have one width", "leave it out")
-    return widths.pop()
-
-
-def _divisors(number: int) -> list[int]:
-    """Return the divisors, the largest first: 6, 3, 2, 1. Raises AttncalcError for a number above
-    MAX_HEADS.
-    """
-    if number > MAX_HEADS:
-        raise AttncalcError(
-            f"compare: n_heads: {count(number)} is more than {count(MAX_HEADS)}", "correct n_heads"
-        )
-    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return sorted({*small, *(number // n for n in small)}, reverse=True)
 
 
 def compare_variants(
@@ -117,7 +42,7 @@ def compare_variants(
     With `contexts`, at each of them in place of the workload's own.
     """
     if same_params:
-        _width_of_mlps(model)
+        width_of_mlps(model)
     by_name = variants(model, further, same_params=same_params)
     rows = rows_at([(name, variant, workload) for name, variant in by_name.items()], contexts)
     released = next(

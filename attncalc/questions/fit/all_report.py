@@ -26,6 +26,7 @@ from ...show.report import (
     unit_column,
     workload_facts,
 )
+from ...show.request import request_facts
 from ...show.text import table_lines
 from ...show.users import users_section
 from ...show.verdicts import VERDICTS
@@ -34,7 +35,7 @@ from .chart import roofline_chart
 from .facts import engine_facts, fit_facts
 from .figures import FIGURES, answer_figures, detail_figures, term_figures
 from .notes import fit_notes
-from .report import hardware, place, request_facts, shown_notes
+from .report import hardware, place, shown_notes
 from .roofline import roofline_section
 from .tables import Figures, limit
 

@@ -34,14 +34,15 @@ from ...serving.suggestions import Suggestion
 from ...show.lists import WIDTH, wrapped
 from ...show.notes import is_decisive
 from ...show.report import LABEL, Column, Report, Section, Table, heading, times
+from ...show.request import command_table, request_facts
 from ...show.text import first_that_fits
 from ...show.users import users_section
 from ...units import BYTES, count, human, truncate
 from .facts import changes_facts
 from .figures import answer_figures, detail_figures
 from .notes import fit_notes
-from .report import answer_report, hardware, model_heading, request_facts
-from .tables import cache_tables, command_table, lines_table, precise_range
+from .report import answer_report, hardware, model_heading
+from .tables import cache_tables, lines_table, precise_range
 
 _REQUESTS = "concurrent requests"
 _REST = "--full adds the figures of the log, the cache and notes."

@@ -10,13 +10,14 @@ from ...serving.fit import USEFUL_CONTEXT, sure_limits
 from ...serving.launch import launch_command
 from ...serving.request import FitRequest
 from ...show.report import Column, Report, Table, column_table, unit_column, workload_facts
+from ...show.request import command_table
 from ...show.users import users_section
 from ...units import BYTES, count
 from .facts import engine_facts, fit_facts
 from .figures import answer_figures
 from .report import hardware
 from .roofline import roofline_section
-from .tables import Figures, command_table
+from .tables import Figures
 
 # Types that few publish: K-quants of the same size lose less.
 _RARE = ("q5_1", "q5_0", "q4_1", "q4_0")

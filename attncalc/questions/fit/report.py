@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...cost.common import cache_dtype
 from ...model import plural
 from ...serving.answer import Answer, bounds_of
 from ...serving.devices import device_memory
@@ -18,8 +17,9 @@ from ...serving.users import users
 from ...show.bar import Bar, gib, gib_range
 from ...show.notes import WARNING, beyond, is_decisive
 from ...show.report import Report, Section, Table, heading, workload_facts
+from ...show.request import command_table, request_facts, share_of_replicas
 from ...show.text import HEIGHT, height
-from ...show.users import copy_name, described, users_section
+from ...show.users import described, users_section
 from ...show.verdicts import VERDICTS
 from ...units import BYTES, count, human
 from .facts import engine_facts, fit_facts
@@ -31,7 +31,6 @@ from .tables import (
     capacity_table,
     change_rows,
     changes_tables,
-    command_table,
     devices_table,
     limits_table,
     lines_table,
@@ -279,33 +278,6 @@ def hardware(resolved: ResolvedRequest) -> str:
     return f"one {gpu.title}"
 
 
-def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
-    """Return how the model is split, the workload and the dtype of the cache, for a heading."""
-    args = resolved.args
-    workload = resolved.workload
-    parallel = {
-        "tp": args.tp,
-        "pp": args.pp,
-        "dcp": args.dcp,
-        "dp": resolved.dp,
-        "attn-dp": args.attn_dp,
-    }
-    stored = cache_dtype(resolved.request.model, workload)
-    cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
-    if any(resolved.request.engine_args.get(name) for name in ("kv_dtype_k", "kv_dtype_v")):
-        k, v = resolved.engine.cache_dtypes(args)
-        cache = f"K in {k.name}, V in {v.name}"
-    return (
-        ", ".join(f"{name} {devices}" for name, devices in parallel.items() if devices > 1),
-        f"ep {resolved.expert_devices}" if resolved.request.enable_expert_parallel else "",
-        f"context {count(workload.context)}",
-        f"source {count(workload.source)}" if workload.source else "",
-        f"batch {count(resolved.request.workload.batch)}{_per_replica(resolved)}",
-        f"weights in {resolved.request.weights_dtype}" if resolved.request.weights_dtype else "",
-        cache,
-    )
-
-
 def verdict(found: Answer, *, with_speed: bool = True) -> str:
     """Return the verdict, and whether the context is beyond the model's maximum."""
     sentence = _verdict(found, with_speed)
@@ -318,7 +290,7 @@ def verdict(found: Answer, *, with_speed: bool = True) -> str:
 def _needed_cache(result: FitResult) -> str:
     """Return the bytes of the cache on one GPU: '1.25 GiB on each GPU', or that there is none."""
     resolved = result.resolved
-    if result.needed and (resolved.devices > 1 or _per_replica(resolved)):
+    if result.needed and (resolved.devices > 1 or share_of_replicas(resolved)):
         return f"{human(result.needed, BYTES)} on each GPU"
     if result.needed:
         return human(result.needed, BYTES)
@@ -338,7 +310,7 @@ def _verdict(found: Answer, with_speed: bool) -> str:
     maximum = result.layout.max_num_seqs
     requests = resolved.request.workload.batch
     batch = f"{plural(requests, 'request')} of {count(workload.context)} tokens"
-    per_replica = _per_replica(resolved)
+    per_replica = share_of_replicas(resolved)
     held = "" if budget.kv_memory_high else _held(budget, 0)
     if result.refusal:
         nor = f" Nor does it fit: it needs {held} without any cache." if held else ""
@@ -547,19 +519,6 @@ def _held(budget: MemoryBudget, cache: int) -> str:
         f"{gib_range(held + budget.reserve.low, held + budget.reserve.high)} of "
         f"{gib(int(budget.usable))} GiB"
     )
-
-
-def _per_replica(resolved: ResolvedRequest) -> str:
-    """Return how a batch is divided: ', 125 on each of 4 replicas'; '' without replicas, and for a
-    single request.
-    """
-    requests = resolved.request.workload.batch
-    batch = resolved.workload.batch
-    replicas = resolved.replicas
-    if replicas == 1 or requests == 1:
-        return ""
-    most = "" if batch * replicas == requests else "at most "
-    return f", {most}{count(batch)} on each of {plural(replicas, copy_name(resolved))}"
 
 
 def _free(budget: MemoryBudget) -> str:

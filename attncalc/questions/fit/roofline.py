@@ -487,7 +487,7 @@ def _variants(
     """Return the attention variants without files, by name; {} if the model cannot be compared with
     them.
     """
-    from ..compare.report import variants
+    from ..compare.variants import variants
 
     full = dataclasses.replace(workload, lengths=None)
     without_files = dataclasses.replace(model, stored=None)

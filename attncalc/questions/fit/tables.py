@@ -1,7 +1,6 @@
 """The tables of `attncalc fit`: what fits, what would make it fit, and those that --full adds."""
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -15,12 +14,13 @@ from ...serving.fit import (
     sure_sequences,
     with_other_gpus,
 )
-from ...serving.launch import OWN_FOLDER, launch_command
+from ...serving.launch import launch_command
 from ...serving.request import ResolvedRequest
 from ...serving.suggestions import Suggestion, tried
 from ...serving.users import users
-from ...show.lists import WIDTH, command_lines, option_lines
+from ...show.lists import option_lines
 from ...show.report import LABEL, Column, Figure, Table, times
+from ...show.request import command_table
 from ...show.users import copy_name, described, in_short, shared
 from ...units import BYTES, GIB, column, count, human, typed_bytes
 
@@ -252,20 +252,6 @@ def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Ta
         if command:
             yield from command_table(command, f"with {change.flag}:")
             return
-
-
-def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
-    """Return a command as a table: its lines end with a backslash, so that they can be pasted. None
-    without one.
-    """
-    if command is None:
-        return ()
-    own = re.search(rf"(?<!\S){OWN_FOLDER}\S+", command)
-    if own:
-        where = f"{own[0]} stands for the folder of your weights"
-        header = f"{header} {where}:".lstrip()
-    rows = tuple((line,) for line in command_lines(command, WIDTH - 2))
-    return (Table((LABEL._replace(header=header),), rows, code=True),)
 
 
 # What --full adds

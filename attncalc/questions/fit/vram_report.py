@@ -12,12 +12,12 @@ from ...serving.vram import Need, UsualGpu, Vram
 from ...show.bar import gib, gib_range
 from ...show.figures import SUM, FigureRow, FigureRows, Given
 from ...show.report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
+from ...show.request import request_facts
 from ...show.text import first_that_fits
 from ...show.users import unshared
 from ...units import BYTES, GIB, count, human
 from .figures import FIGURES as FIT_FIGURES
 from .figures import term_figures
-from .report import request_facts
 
 FIGURES = FigureRows(
     weights=FIT_FIGURES["weights"]._replace(null_if=""),

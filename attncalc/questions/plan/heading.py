@@ -12,9 +12,9 @@ from ...serving.fit import fit, min_gpus
 from ...serving.suggestions import suggestions
 from ...serving.users import users
 from ...show.report import number
+from ...show.request import request_facts
 from ...show.users import described, shared
 from ...units import MONTH_HOURS, SECONDS, count, quotient
-from ..fit.report import request_facts
 from .facts import models_of
 from .search import (
     LEAST_TOKENS_PER_SECOND,

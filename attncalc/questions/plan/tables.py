@@ -6,9 +6,9 @@ from typing import SupportsFloat
 
 from ...show.lists import WIDTH
 from ...show.report import Column, Table, column_table, number
+from ...show.request import command_table
 from ...show.text import table_lines
 from ...units import SECONDS, count, quotient
-from ..fit.tables import command_table
 from .facts import models_of
 from .figures import command_of
 from .heading import asked

@@ -11,11 +11,11 @@ from ...units import NO_UNIT, PARAMS, truncate
 from ..compare import figures as compare_rows
 from ..fit import figures as fit_figures
 from ..fit import roofline
-from ..flops import report as flops
-from ..kv import report as kv
-from ..memory import report as memory
-from ..params import report as params
-from ..train import report as train
+from ..flops import figures as flops
+from ..kv import figures as kv
+from ..memory import figures as memory
+from ..params import figures as params
+from ..train import figures as train
 from .axes import AXES, is_number
 
 # The last column: why a cell has no figures; None for a cell that has them.

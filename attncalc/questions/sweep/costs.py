@@ -14,11 +14,11 @@ from ...show.layers import kv_heads
 from ...show.report import Figure
 from ...tracing import Compiled
 from ...workload import Workload, WorkloadOptions
-from ..flops.report import flops_figures
+from ..flops.figures import flops_figures
 from ..inputs import read_workload
-from ..kv.report import kv_figures
-from ..memory.report import largest_layer, memory_figures
-from ..params.report import params_figures
+from ..kv.figures import kv_figures
+from ..memory.figures import largest_layer, memory_figures
+from ..params.figures import params_figures
 from .axes import PASS_AXES
 from .columns import COMPARED, KV, MEMORY, PASS, PER_BYTE, STEPS, WEIGHTS
 

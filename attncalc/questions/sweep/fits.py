@@ -25,8 +25,8 @@ from ..fit.figures import fit_figures, totals
 from ..fit.request import check_offload, fit_request, with_needed_offload
 from ..fit.roofline import roofline_figures
 from ..train.answer import request_answer
+from ..train.figures import train_figures
 from ..train.options import TrainOptions
-from ..train.report import train_figures
 from ..train.request import TrainRequest, read_train_request
 from .columns import BOUNDS, LIMITS, NEED, USERS
 from .costs import ANY

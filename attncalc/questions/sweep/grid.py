@@ -15,7 +15,7 @@ from ...show.notes import WARNING
 from ...show.report import Column, Report, Table, number
 from ...show.text import table_lines
 from ...units import BYTES, FLOP, PARAMS, SECONDS, column, count, quotient
-from ..train.report import days_text
+from ..train.figures import days_text
 from .axes import shown
 from .columns import ERROR, NEED, TIMES, unit_of
 from .selection import ALL_ROWS

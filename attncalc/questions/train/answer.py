@@ -26,8 +26,9 @@ from ...show.verdicts import VERDICTS
 from ...units import BYTES, human
 from ..arguments import takes
 from ..results import Result, model_subject, workload_subject
+from .figures import Answer
 from .options import TrainOptions
-from .report import Answer, gpus_report, hardware_text, models_report, train_report
+from .report import gpus_report, hardware_text, models_report, train_report
 from .request import USUAL_MFU, TrainRequest, read_train_request
 
 if TYPE_CHECKING:

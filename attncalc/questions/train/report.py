@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...attention.linear import GatedDeltaNet
@@ -16,142 +15,28 @@ from ...cost.training.activations import has_windows
 from ...cost.training.classes import class_math, saves_more
 from ...cost.training.fits import (
     VARIED,
-    Asked,
     Change,
     TrainResult,
     all_changes,
     context_step,
-    overhead,
-    reserved,
     sharded,
     stage_sizes,
 )
 from ...cost.training.setup import WAYS, Training
 from ...cost.training.states import States
-from ...cost.training.step import Cached
-from ...cost.training.work import Duration, Work
 from ...hardware import Gpu
 from ...model import plural
-from ...quantity import Quantity, named, quantity, symbol, total
-from ...records import NamedTuple
 from ...show.bar import gib, gib_range
-from ...show.figures import SUM, FigureRow, FigureRows, ratio_row
 from ...show.gpu_rows import GROUPED, GpuRow, best_verdict, gpu_table, verdict_of_all
 from ...show.lists import WIDTH, option_lines
 from ...show.report import LABEL, Column, Figure, Report, Table, number, workload_facts
 from ...show.text import HEIGHT, height
 from ...show.verdicts import VERDICTS
-from ...units import (
-    BYTES,
-    FLOP,
-    GIB,
-    NO_UNIT,
-    PARAMS,
-    SECONDS,
-    TOKENS,
-    count,
-    dtype,
-    exact,
-    human,
-    short,
-)
+from ...units import BYTES, FLOP, GIB, PARAMS, count, dtype, exact, human, short
+from .figures import Answer, days_text, train_figures
 
 if TYPE_CHECKING:
     from ...show.plot.chart import Picture
-
-FIGURES = FigureRows(
-    weights=FigureRow("weights", BYTES, "weights on one GPU of the most loaded stage", source=SUM),
-    optimizer_states=FigureRow(
-        "optimizer states", BYTES, "fp32 copies of the weights, and moments", source=SUM
-    ),
-    gradients=FigureRow("gradients", BYTES, "gradients of a whole step, if all are held at once"),
-    activations=FigureRow("activations", BYTES, "what is kept for the backward pass", source=SUM),
-    activations_attention=FigureRow(
-        "attention", BYTES, "activations of attention, or of whole layers with --recompute full"
-    ),
-    activations_mlp=FigureRow("MLP", BYTES, "activations of the MLPs"),
-    activations_norms=FigureRow("norms", BYTES, "activations of the layers' norms"),
-    activations_outside=FigureRow(
-        "outside the layers", BYTES, "activations of the embedding, the last norm and the head"
-    ),
-    logits=FigureRow(
-        "logits and loss", BYTES, "logits, or what the loss keeps of them, at the peak"
-    ),
-    temporary=FigureRow(
-        "largest temporary",
-        BYTES,
-        "gradients of activations and recomputed activations at the peak",
-    ),
-    gradients_at_peak=FigureRow("gradients", BYTES, "gradients that are held at the peak"),
-    activations_at_peak=FigureRow("activations", BYTES, "activations that are held at the peak"),
-    references=FigureRow("reference model", BYTES, "weights of frozen copies of the model"),
-    communication=FigureRow("communication", BYTES, "buffers of collective operations"),
-    workspaces=FigureRow("cuBLAS workspaces", BYTES, "workspaces of cuBLAS, which torch allocates"),
-    allocated=FigureRow(
-        "allocated at the peak",
-        BYTES,
-        "the most that tensors hold: torch.cuda.max_memory_allocated",
-        source=SUM,
-    ),
-    needed_low=FigureRow(
-        "needed, at least", BYTES, "the least that a GPU needs, with allocator and CUDA context"
-    ),
-    needed=FigureRow("needed", BYTES, "what a GPU is expected to need"),
-    needed_high=FigureRow("needed, at most", BYTES, "the most that a GPU needs"),
-    gpu_memory=FigureRow(
-        "memory of a GPU", BYTES, "memory of a GPU as software sees it", "without --gpu"
-    ),
-    host_memory=FigureRow("host memory", BYTES, "what --offload moves to host memory, per GPU"),
-    params_trained=FigureRow(
-        "trained parameters", PARAMS, "trained parameters of the stage on one GPU, before ZeRO"
-    ),
-    params_frozen=FigureRow(
-        "frozen parameters", PARAMS, "frozen parameters of the stage on one GPU, before ZeRO"
-    ),
-    step_tokens=FigureRow("tokens per step", TOKENS, "tokens of a step of all GPUs"),
-    flops_per_step=FigureRow(
-        "model FLOP per step", FLOP, "FLOP of a step of all GPUs, without recomputation"
-    ),
-    flops_hardware=FigureRow("hardware FLOP per step", FLOP, "the same with recomputation"),
-    flops_per_token=ratio_row(
-        "model FLOP per token", "FLOP of a step divided by its tokens", unit=FLOP
-    ),
-    six_n_d=FigureRow("6 N D per step", FLOP, "the usual estimate of a step", "with an encoder"),
-    training_seconds=FigureRow(
-        "time", SECONDS, "seconds that --tokens take, rounded down", "without --tokens"
-    ),
-    gpu_hours=FigureRow(
-        "GPU-hours", NO_UNIT, "hours of all GPUs together, rounded down", "without --tokens"
-    ),
-)
-SOURCE = (
-    "Rajbhandari et al. 2019, arXiv:1910.02054 (states); Korthikanti et al. 2022, "
-    "arXiv:2205.05198 (activations)"
-)
-
-
-class Answer(NamedTuple):
-    result: TrainResult  # whether it fits
-    work: Work  # its FLOPs
-    time: Duration | None  # how long it takes; None if not asked
-    auto: str  # what was searched for
-    changes: tuple[Change, ...]  # changes that make it fit
-    # Without a GPU, the fewest of common ones for each way to tune, with their changes; None if
-    # 1,024 are not enough
-    fewest: tuple[tuple[Gpu, dict[str, Change | None]], ...] = ()
-    # {way to tune: the run without such changes}
-    by_way: Mapping[str, TrainResult] = MappingProxyType({})
-    asked: Asked | None = None  # the run with its options; None if no changes are asked for
-
-    @property
-    def most(self) -> int:
-        """Return what was searched for: the longest context, or the largest micro-batch in
-        examples.
-        """
-        run = self.result.run
-        if self.auto == "context":
-            return run.workload.context
-        return run.batch
 
 
 def train_report(of: Answer, *, full: bool = False) -> Report:
@@ -234,99 +119,6 @@ def _further_tables(of: Answer, figures: dict[str, Figure], *, full: bool) -> It
 def _budget_table(of: Answer, figures: dict[str, Figure], *, with_parts: bool) -> Table:
     rows = list(_budget_rows(of, figures, with_parts=with_parts))
     return Table((LABEL, Column(), Column()), tuple(rows), strong=frozenset({len(rows) - 1}))
-
-
-def train_figures(of: Answer) -> tuple[Figure, ...]:
-    run = of.result.run
-    budget = of.result.budget
-    states = budget.states
-    parts = budget.activations
-    at_peak = {
-        name: total(held.size for held in budget.peak.held if held.name == name)
-        for name in ("activations", "gradients", "logits", "temporary", "communication")
-    }
-    weights = total((states.weights, states.frozen_weights))
-    optimizer = total((states.master, states.moments))
-    allocated = total(
-        named(value, name, meaning)
-        for name, value, meaning in (
-            ("weights", weights, "bytes of the weights"),
-            ("optimizer_states", optimizer, "bytes of the optimizer's states"),
-            ("references", states.references, "bytes of reference models"),
-            ("workspaces", budget.workspaces, "bytes of cuBLAS's workspaces"),
-            *((name, value, f"bytes of {name} at the peak") for name, value in at_peak.items()),
-        )
-        if value
-    )
-    extra = overhead(run)
-    largest = symbol("largest_tensor", budget.largest, "bytes of the largest tensor")
-    cached = Cached(
-        named(
-            budget.cached.logits,
-            "freed_logits",
-            "bytes of logits in 16 bits, which the allocator holds when freed",
-        ),
-        named(
-            budget.cached.streams,
-            "streams",
-            "bytes of FSDP's buffers and gradients in streams of their own",
-        ),
-        named(
-            budget.cached.transposes, "transposes", "bytes of transposed copies of weights in fp8"
-        ),
-    )
-    reserves = reserved(
-        run, named(allocated, "allocated", "bytes allocated at the peak"), largest, cached
-    )
-    needed = [
-        quantity(size + symbol("context", outside, "bytes of CUDA context and NCCL"))
-        for size, outside in zip(reserves, extra, strict=True)
-    ]
-    none = quantity(0)
-    outside = total(parts[name] for name in ("embedding", "head") if name in parts)
-    return FIGURES.filled(
-        SOURCE,
-        weights=weights,
-        optimizer_states=optimizer,
-        gradients=states.gradients,
-        activations=total(
-            named(size, f"activations_{part}", f"bytes of activations, {part}")
-            for part, size in parts.items()
-        ),
-        **{f"activations_{part}": parts.get(part, none) for part in ("attention", "mlp", "norms")},
-        activations_outside=outside,
-        **{name: at_peak[name] for name in ("logits", "temporary", "communication")},
-        gradients_at_peak=at_peak["gradients"],
-        activations_at_peak=at_peak["activations"],
-        references=states.references,
-        workspaces=budget.workspaces,
-        allocated=allocated,
-        needed_low=needed[0],
-        needed=needed[1],
-        needed_high=needed[2],
-        gpu_memory=symbol("gpu_memory", run.gpu.memory, f"bytes of {run.gpu.title}")
-        if run.gpu
-        else None,
-        host_memory=states.on_host,
-        params_trained=states.trained,
-        params_frozen=states.frozen,
-        step_tokens=_tokens(run),
-        flops_per_step=of.work.per_step,
-        flops_hardware=of.work.hardware,
-        flops_per_token=of.work.per_token,
-        six_n_d=of.work.six_n_d,
-        training_seconds=quantity(int(of.time.seconds)) if of.time else None,
-        gpu_hours=quantity(int(of.time.gpu_hours)) if of.time else None,
-    )
-
-
-def _tokens(run: Training) -> Quantity:
-    return quantity(
-        symbol("dp", run.dp, "data-parallel ranks")
-        * symbol("micro_batches", run.gradient_accumulation, "micro-batches of a step")
-        * symbol("B", run.workload.batch, "sequences of a micro-batch")
-        * symbol("T", run.workload.context, "tokens of a sequence")
-    )
 
 
 def _terms(result: TrainResult) -> Iterator[Figure]:
@@ -659,14 +451,6 @@ def _amount(value: float) -> str:
     if value < 100:
         return f"{value:,.2f}"
     return f"{value:,.0f}"
-
-
-def days_text(seconds: float) -> str:
-    """Return a time in days, or in hours if it is shorter than a day."""
-    days = seconds / 86400
-    if days >= 1:
-        return f"{days:,.1f} days"
-    return f"{24 * days:.1f} hours"
 
 
 def _notes(of: Answer) -> Iterator[str]:

@@ -1,0 +1,217 @@
+"""The answer of `attncalc train`, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ...cost.training.fits import Asked, Change, TrainResult, overhead, reserved
+from ...cost.training.setup import Training
+from ...cost.training.step import Cached
+from ...cost.training.work import Duration, Work
+from ...hardware import Gpu
+from ...quantity import Quantity, named, quantity, symbol, total
+from ...records import NamedTuple
+from ...show.figures import SUM, FigureRow, FigureRows, ratio_row
+from ...show.report import Figure
+from ...units import BYTES, FLOP, NO_UNIT, PARAMS, SECONDS, TOKENS
+
+if TYPE_CHECKING:
+    pass
+
+
+FIGURES = FigureRows(
+    weights=FigureRow("weights", BYTES, "weights on one GPU of the most loaded stage", source=SUM),
+    optimizer_states=FigureRow(
+        "optimizer states", BYTES, "fp32 copies of the weights, and moments", source=SUM
+    ),
+    gradients=FigureRow("gradients", BYTES, "gradients of a whole step, if all are held at once"),
+    activations=FigureRow("activations", BYTES, "what is kept for the backward pass", source=SUM),
+    activations_attention=FigureRow(
+        "attention", BYTES, "activations of attention, or of whole layers with --recompute full"
+    ),
+    activations_mlp=FigureRow("MLP", BYTES, "activations of the MLPs"),
+    activations_norms=FigureRow("norms", BYTES, "activations of the layers' norms"),
+    activations_outside=FigureRow(
+        "outside the layers", BYTES, "activations of the embedding, the last norm and the head"
+    ),
+    logits=FigureRow(
+        "logits and loss", BYTES, "logits, or what the loss keeps of them, at the peak"
+    ),
+    temporary=FigureRow(
+        "largest temporary",
+        BYTES,
+        "gradients of activations and recomputed activations at the peak",
+    ),
+    gradients_at_peak=FigureRow("gradients", BYTES, "gradients that are held at the peak"),
+    activations_at_peak=FigureRow("activations", BYTES, "activations that are held at the peak"),
+    references=FigureRow("reference model", BYTES, "weights of frozen copies of the model"),
+    communication=FigureRow("communication", BYTES, "buffers of collective operations"),
+    workspaces=FigureRow("cuBLAS workspaces", BYTES, "workspaces of cuBLAS, which torch allocates"),
+    allocated=FigureRow(
+        "allocated at the peak",
+        BYTES,
+        "the most that tensors hold: torch.cuda.max_memory_allocated",
+        source=SUM,
+    ),
+    needed_low=FigureRow(
+        "needed, at least", BYTES, "the least that a GPU needs, with allocator and CUDA context"
+    ),
+    needed=FigureRow("needed", BYTES, "what a GPU is expected to need"),
+    needed_high=FigureRow("needed, at most", BYTES, "the most that a GPU needs"),
+    gpu_memory=FigureRow(
+        "memory of a GPU", BYTES, "memory of a GPU as software sees it", "without --gpu"
+    ),
+    host_memory=FigureRow("host memory", BYTES, "what --offload moves to host memory, per GPU"),
+    params_trained=FigureRow(
+        "trained parameters", PARAMS, "trained parameters of the stage on one GPU, before ZeRO"
+    ),
+    params_frozen=FigureRow(
+        "frozen parameters", PARAMS, "frozen parameters of the stage on one GPU, before ZeRO"
+    ),
+    step_tokens=FigureRow("tokens per step", TOKENS, "tokens of a step of all GPUs"),
+    flops_per_step=FigureRow(
+        "model FLOP per step", FLOP, "FLOP of a step of all GPUs, without recomputation"
+    ),
+    flops_hardware=FigureRow("hardware FLOP per step", FLOP, "the same with recomputation"),
+    flops_per_token=ratio_row(
+        "model FLOP per token", "FLOP of a step divided by its tokens", unit=FLOP
+    ),
+    six_n_d=FigureRow("6 N D per step", FLOP, "the usual estimate of a step", "with an encoder"),
+    training_seconds=FigureRow(
+        "time", SECONDS, "seconds that --tokens take, rounded down", "without --tokens"
+    ),
+    gpu_hours=FigureRow(
+        "GPU-hours", NO_UNIT, "hours of all GPUs together, rounded down", "without --tokens"
+    ),
+)
+SOURCE = (
+    "Rajbhandari et al. 2019, arXiv:1910.02054 (states); Korthikanti et al. 2022, "
+    "arXiv:2205.05198 (activations)"
+)
+
+
+class Answer(NamedTuple):
+    result: TrainResult  # whether it fits
+    work: Work  # its FLOPs
+    time: Duration | None  # how long it takes; None if not asked
+    auto: str  # what was searched for
+    changes: tuple[Change, ...]  # changes that make it fit
+    # Without a GPU, the fewest of common ones for each way to tune, with their changes; None if
+    # 1,024 are not enough
+    fewest: tuple[tuple[Gpu, dict[str, Change | None]], ...] = ()
+    # {way to tune: the run without such changes}
+    by_way: Mapping[str, TrainResult] = MappingProxyType({})
+    asked: Asked | None = None  # the run with its options; None if no changes are asked for
+
+    @property
+    def most(self) -> int:
+        """Return what was searched for: the longest context, or the largest micro-batch in
+        examples.
+        """
+        run = self.result.run
+        if self.auto == "context":
+            return run.workload.context
+        return run.batch
+
+
+def train_figures(of: Answer) -> tuple[Figure, ...]:
+    run = of.result.run
+    budget = of.result.budget
+    states = budget.states
+    parts = budget.activations
+    at_peak = {
+        name: total(held.size for held in budget.peak.held if held.name == name)
+        for name in ("activations", "gradients", "logits", "temporary", "communication")
+    }
+    weights = total((states.weights, states.frozen_weights))
+    optimizer = total((states.master, states.moments))
+    allocated = total(
+        named(value, name, meaning)
+        for name, value, meaning in (
+            ("weights", weights, "bytes of the weights"),
+            ("optimizer_states", optimizer, "bytes of the optimizer's states"),
+            ("references", states.references, "bytes of reference models"),
+            ("workspaces", budget.workspaces, "bytes of cuBLAS's workspaces"),
+            *((name, value, f"bytes of {name} at the peak") for name, value in at_peak.items()),
+        )
+        if value
+    )
+    extra = overhead(run)
+    largest = symbol("largest_tensor", budget.largest, "bytes of the largest tensor")
+    cached = Cached(
+        named(
+            budget.cached.logits,
+            "freed_logits",
+            "bytes of logits in 16 bits, which the allocator holds when freed",
+        ),
+        named(
+            budget.cached.streams,
+            "streams",
+            "bytes of FSDP's buffers and gradients in streams of their own",
+        ),
+        named(
+            budget.cached.transposes, "transposes", "bytes of transposed copies of weights in fp8"
+        ),
+    )
+    reserves = reserved(
+        run, named(allocated, "allocated", "bytes allocated at the peak"), largest, cached
+    )
+    needed = [
+        quantity(size + symbol("context", outside, "bytes of CUDA context and NCCL"))
+        for size, outside in zip(reserves, extra, strict=True)
+    ]
+    none = quantity(0)
+    outside = total(parts[name] for name in ("embedding", "head") if name in parts)
+    return FIGURES.filled(
+        SOURCE,
+        weights=weights,
+        optimizer_states=optimizer,
+        gradients=states.gradients,
+        activations=total(
+            named(size, f"activations_{part}", f"bytes of activations, {part}")
+            for part, size in parts.items()
+        ),
+        **{f"activations_{part}": parts.get(part, none) for part in ("attention", "mlp", "norms")},
+        activations_outside=outside,
+        **{name: at_peak[name] for name in ("logits", "temporary", "communication")},
+        gradients_at_peak=at_peak["gradients"],
+        activations_at_peak=at_peak["activations"],
+        references=states.references,
+        workspaces=budget.workspaces,
+        allocated=allocated,
+        needed_low=needed[0],
+        needed=needed[1],
+        needed_high=needed[2],
+        gpu_memory=symbol("gpu_memory", run.gpu.memory, f"bytes of {run.gpu.title}")
+        if run.gpu
+        else None,
+        host_memory=states.on_host,
+        params_trained=states.trained,
+        params_frozen=states.frozen,
+        step_tokens=_tokens(run),
+        flops_per_step=of.work.per_step,
+        flops_hardware=of.work.hardware,
+        flops_per_token=of.work.per_token,
+        six_n_d=of.work.six_n_d,
+        training_seconds=quantity(int(of.time.seconds)) if of.time else None,
+        gpu_hours=quantity(int(of.time.gpu_hours)) if of.time else None,
+    )
+
+
+def _tokens(run: Training) -> Quantity:
+    return quantity(
+        symbol("dp", run.dp, "data-parallel ranks")
+        * symbol("micro_batches", run.gradient_accumulation, "micro-batches of a step")
+        * symbol("B", run.workload.batch, "sequences of a micro-batch")
+        * symbol("T", run.workload.context, "tokens of a sequence")
+    )
+
+
+def days_text(seconds: float) -> str:
+    """Return a time in days, or in hours if it is shorter than a day."""
+    days = seconds / 86400
+    if days >= 1:
+        return f"{days:,.1f} days"
+    return f"{24 * days:.1f} hours"
