@@ -40,11 +40,11 @@ class BlockSparse(Grouped):
             raise AttncalcError(
                 "index_block_size: cannot be combined with a window or a chunk", "leave one out"
             )
-        block, topk = keys["index_block_size"], keys["index_topk_blocks"]
-        picked = (
-            Selected(block * topk, block) if keys.get("index_averages") else Blocks(block, topk)
-        )
-        return super().from_keys(keys, d_model, picked)
+        block = keys["index_block_size"]
+        topk = keys["index_topk_blocks"]
+        if keys.get("index_averages"):
+            return super().from_keys(keys, d_model, Selected(block * topk, block))
+        return super().from_keys(keys, d_model, Blocks(block, topk))
 
     source = (
         "MiniMax-M3 and Qwen4, transformers' modeling_minimax_m3_vl.py and modeling_qwen4_exp.py"

@@ -303,7 +303,8 @@ class Grouped:
         """Yield the input of the projections, and what norms, rotation and scales of q, k and v
         save.
         """
-        names = tuple(m.name for m in self.matrices(1, 1) if m.applied_to and m.name != "W_o")
+        applied = [matrix.name for matrix in self.matrices(1, 1) if matrix.applied_to]
+        names = tuple(name for name in applied if name != "W_o")
         yield matrix_input(f, f.d_model if self.d_input is None else self.d_input, names)
         if f.math.own_tables:
             size = {"half": f.bytes, "all": 2 * f.bytes, "in fp32": 2 * FP32}[f.math.own_tables]
@@ -316,17 +317,22 @@ class Grouped:
                 "indices of K and V", "a list as an index", 2 * INT64, is_statistic=True
             )
         yield from scales_of_queries(f, self.span)
-        heads = [("q_norm", f.tokens, self.n_heads), ("k_norm", f.source_tokens, self.n_kv_heads)]
-        for name, tokens, n_heads in heads[: 1 if self.shares_kv else 2] if self.qk_norm else ():
-            is_full = self.qk_norm == "full"
-            if is_full:
-                rows, width = (tokens, n_heads * self.d_head)
-            else:
-                rows, width = (tokens * n_heads, self.d_head)
+        normed: list[tuple[str, int, int]] = []
+        if self.qk_norm:
+            normed.append(("q_norm", f.tokens, self.n_heads))
+        if self.qk_norm and not self.shares_kv:
+            normed.append(("k_norm", f.source_tokens, self.n_kv_heads))
+        for name, tokens, n_heads in normed:
             if self.qk_norm == "l2":
-                yield from l2_norm_tensors(f, rows, width, name)
+                yield from l2_norm_tensors(f, tokens * n_heads, self.d_head, name)
+                continue
+            if self.qk_norm == "full":
+                rows = tokens
+                width = n_heads * self.d_head
             else:
-                yield from norm_tensors(f, rows, width, name, "attention", is_replicated=False)
+                rows = tokens * n_heads
+                width = self.d_head
+            yield from norm_tensors(f, rows, width, name, "attention", is_replicated=False)
         if f.math.normalizes_v and not self.shares_kv:
             yield from l2_norm_tensors(f, f.source_tokens * self.n_kv_heads, self._d_v, "v_norm")
 

@@ -330,7 +330,9 @@ def required_keys(kind: type) -> list[str]:
     """Return the keys that a model file must give of a kind: its documented fields without a
     default.
     """
-    fields = [f for f in dataclasses.fields(kind) if "meaning" in f.metadata]
-    return [
-        f.name for f in fields if f.default is dataclasses.MISSING and not f.metadata["left_out"]
-    ]
+    required = []
+    for field in dataclasses.fields(kind):
+        is_key = "meaning" in field.metadata and not field.metadata["left_out"]
+        if is_key and field.default is dataclasses.MISSING:
+            required.append(field.name)
+    return required

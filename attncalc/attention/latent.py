@@ -170,20 +170,23 @@ class Latent:
                 Matrix("kv_a_norm", self.kv_lora_rank),
             ]
         out = self.n_heads * self.d_v
-        gate = [
-            Matrix("W_gate", d_model, gate_width(self.gate, self.n_heads, self.d_v), 0, "queries")
-        ]
-        return (
+        expanded = self.n_heads * (self.d_nope + self.d_v)
+        matrices = [
             *queries,
             *latent,
             # Absorbed or expanded, its weights multiply each new token once.
-            Matrix("W_kv_b", self.kv_lora_rank, self.n_heads * (self.d_nope + self.d_v), 0, "keys"),
-            *(gate if self.gate else ()),
-            *(self.indexer.matrices(d_model, self.q_lora_rank or d_model) if self.indexer else ()),
-            *self.extra_projections,
-            Matrix("W_o", out, d_model, 0, "queries"),
-            *([Matrix("vectors", self.extra_vectors)] if self.extra_vectors else ()),
-        )
+            Matrix("W_kv_b", self.kv_lora_rank, expanded, 0, "keys"),
+        ]
+        if self.gate:
+            width = gate_width(self.gate, self.n_heads, self.d_v)
+            matrices.append(Matrix("W_gate", d_model, width, 0, "queries"))
+        if self.indexer:
+            matrices += self.indexer.matrices(d_model, self.q_lora_rank or d_model)
+        matrices += self.extra_projections
+        matrices.append(Matrix("W_o", out, d_model, 0, "queries"))
+        if self.extra_vectors:
+            matrices.append(Matrix("vectors", self.extra_vectors))
+        return tuple(matrices)
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         indexer_flops = self.indexer.score_flops(run, mask) if self.indexer else 0
@@ -217,10 +220,10 @@ class Latent:
         latent = CacheSpec(
             "latent and rotary key", 1, width, span=self.span, role="latent", rotary=self.d_rope
         )
-        return (
-            *(() if self.shares_kv else (latent,)),
-            *((self.indexer.cache(),) if self.indexer else ()),
-        )
+        own = () if self.shares_kv else (latent,)
+        if self.indexer:
+            return (*own, self.indexer.cache())
+        return own
 
     def widths(self, run: Run | None = None) -> Widths:
         latent = self.kv_lora_rank + self.d_rope

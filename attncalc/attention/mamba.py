@@ -83,6 +83,11 @@ class Mamba(Recurrent):
         chunks = ceil_div(f.S, _SCAN_CHUNK)
         states = FP32 * f.B * self.d_inner * chunks * _SCAN_PAIR * self.d_state
         vectors = FP32 * _D_AND_BIAS * self.d_inner if f.is_half else 0
+        if self.dt_norms:
+            by_class = tuple(self._saved_by_jamba(f))
+        else:
+            size = f.bytes * f.tokens * self.dt_rank + b_and_c
+            by_class = (SavedTensor("output of W_x", "W_dt", size),)
         return (
             matrix_input(f, f.d_model, ("W_in",)),
             SavedTensor(
@@ -90,16 +95,7 @@ class Mamba(Recurrent):
                 "the convolution and the gate",
                 f.bytes * f.tokens * _INPUT_AND_GATE * self.d_inner,
             ),
-            *(self._saved_by_jamba(f) if self.dt_norms else ()),
-            *(
-                []
-                if self.dt_norms
-                else [
-                    SavedTensor(
-                        "output of W_x", "W_dt", f.bytes * f.tokens * self.dt_rank + b_and_c
-                    )
-                ]
-            ),
+            *by_class,
             SavedTensor("B and C", "the scan", b_and_c),
             SavedTensor("A", "exp and the scan", FP32 * 2 * self.d_inner * self.d_state),
             SavedTensor("D and the bias of dt in fp32", "the scan", vectors, is_statistic=True),
@@ -186,13 +182,7 @@ class Mamba2(Recurrent):
         """
         f = forward
         projected = self.d_inner + self.channels + self.n_heads
-        norm = SavedTensor(
-            "norm statistics", "the norm", FP32 * f.tokens * self.n_groups, is_statistic=True
-        )
-        scales = SavedTensor(
-            "scales of the output of W_in", "the product", f.bytes * projected, is_statistic=True
-        )
-        return (
+        tensors = [
             matrix_input(f, f.d_model, ("W_in",)),
             SavedTensor(
                 "output of W_in",
@@ -201,9 +191,15 @@ class Mamba2(Recurrent):
             ),
             SavedTensor("A", "exp and the scan", FP32 * 2 * self.n_heads, is_statistic=True),
             SavedTensor("output", "the norm and the gate", f.bytes * f.tokens * self.d_inner),
-            *([norm] if self.inner_norm else []),
-            *([scales] if f.math.parallel_mixers else []),
-        )
+        ]
+        if self.inner_norm:
+            size = FP32 * f.tokens * self.n_groups
+            tensors.append(SavedTensor("norm statistics", "the norm", size, is_statistic=True))
+        if f.math.parallel_mixers:
+            name = "scales of the output of W_in"
+            size = f.bytes * projected
+            tensors.append(SavedTensor(name, "the product", size, is_statistic=True))
+        return tuple(tensors)
 
     def shard(self, tp: int) -> "Mamba2":
         if self.n_groups > 1:

@@ -44,10 +44,10 @@ class Variant(NamedTuple):
             return cls(name, _USUAL[name])
         number, plus, rope = number.partition("+")
         if _USUAL.get(name) and number and (name == "mla" or not plus):
-            sizes = (
-                parse_count(one, f"--attention {name}") for one in (number, rope) if one or plus
-            )
-            return cls(name, *sizes)
+            size = parse_count(number, f"--attention {name}")
+            if plus:
+                return cls(name, size, parse_count(rope, f"--attention {name}"))
+            return cls(name, size)
         raise AttncalcError(
             f"--attention: unknown kind '{truncate(text)}'",
             "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R), linear; for "
@@ -66,8 +66,12 @@ class Variant(NamedTuple):
         """Its name in a table: 'MHA', 'MLA-512', 'linear'."""
         if self.name == "linear":
             return self.name
-        sizes = f"-{self.number}" * bool(self.number) + f"+{self.rope}" * bool(self.rope)
-        return f"{self.name.upper()}{sizes}"
+        title = self.name.upper()
+        if self.number:
+            title += f"-{self.number}"
+        if self.rope:
+            title += f"+{self.rope}"
+        return title
 
     def applies_to(self, kind: Attention) -> bool:
         """Return whether `kind` has KV heads that this variant can replace."""

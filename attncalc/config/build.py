@@ -157,13 +157,12 @@ def _tower(document: Document, name: str, sizes: list[int], top: Mapping[str, An
             f"is more than the {split:,} parameters of '{name}' that are divided",
             "it is the part of them that belongs to attention",
         )
-    return Tower(
-        name,
-        params,
-        split,
-        TowerItem(**item) if item else None,
-        TowerAttention(**attention) if attention else None,
-    )
+    tower = Tower(name, params, split)
+    if item:
+        tower = tower._replace(item=TowerItem(**item))
+    if attention:
+        tower = tower._replace(attention=TowerAttention(**attention))
+    return tower
 
 
 def _rope_tables(document: Document, top: Mapping[str, Any]) -> tuple[RopeTable, ...]:

@@ -138,17 +138,17 @@ def value_of(rule: Any, fields: Fields, used: list[str] | None = None, /, **vari
 
 
 def _cannot_compute(rule: str, fields: Fields, names: Mapping[str, Any]) -> AttncalcError:
-    zeros = [name for name in names if fields[name] == 0 and type(fields[name]) is int]
-    if zeros:
-        return AttncalcError(f"{zeros[0]} is 0; it must be at least 1", "correct the config")
+    for name in names:
+        if fields[name] == 0 and type(fields[name]) is int:
+            return AttncalcError(f"{name} is 0; it must be at least 1", "correct the config")
     missing = [name for name in names if fields[name] is None]
     if missing:  # some of them are optional
         subject = missing[0] if len(missing) == 1 else f"one of {', '.join(missing)}"
         return AttncalcError(f"{subject} is missing", "add it to the config")
-    of_top = {name: fields.outer_or_self[name] for name in re.findall(r"""top\[['"](\w+)""", rule)}
-    given = {name: fields[name] for name in names} | {
-        name: v for name, v in of_top.items() if v is not None
-    }
+    given = {name: fields[name] for name in names}
+    for name in re.findall(r"""top\[['"](\w+)""", rule):
+        if fields.outer_or_self[name] is not None:
+            given[name] = fields.outer_or_self[name]
     values = ", ".join(f"{name} {written(value)}" for name, value in given.items())
     return AttncalcError(
         f"the model cannot be computed from {values or rule}",

@@ -136,9 +136,11 @@ def shortest_pattern(layers: Sequence[Layer]) -> dict[str, Any]:
     order, kinds = _name_kinds(layers)
     if all(keys == layers[0][1] for keys in kinds.values()):
         return layers[0][1]
-    common, *others = kinds.values()
-    for keys in others:
-        common = {k: value for k, value in common.items() if k in keys and keys[k] == value}
+    first, *others = kinds.values()
+    common = dict(first)
+    for key, value in first.items():
+        if not all(key in keys and keys[key] == value for keys in others):
+            del common[key]
     differing = {}
     for name, keys in kinds.items():
         differing[name] = {key: value for key, value in keys.items() if key not in common}

@@ -410,9 +410,8 @@ class _Reader:
         if _has_unknown_head(self.rules, self.class_name):
             yield f"The head of {truncate(self.class_name)} is not counted."
         counted = sorted(tower.name for tower in self.towers)
-        uncounted = [
-            name for name, field in TOWERS.items() if self.given.get(field) and name not in counted
-        ]
+        present = [name for name, field in TOWERS.items() if self.given.get(field)]
+        uncounted = [name for name in present if name not in counted]
         if uncounted:
             yield f"The {' and '.join(uncounted)} tower is not counted."
         if counted:
@@ -458,7 +457,8 @@ def _move_to_layer_kinds(decoder: dict[str, Any], encoder: Mapping[str, Any]) ->
     encoder_kinds = encoder.get("layer_kinds", {}).values()
     if encoder_kinds:
         own |= set.intersection(*map(set, encoder_kinds))
-    inherited = [key for key in decoder if is_rule_of_layer(key) and key not in own]
+    of_layers = [key for key in decoder if is_rule_of_layer(key)]
+    inherited = [key for key in of_layers if key not in own]
     if inherited:
         decoder.setdefault("pattern", ["layers"])
         moved = {key: decoder.pop(key) for key in inherited}

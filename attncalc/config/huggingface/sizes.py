@@ -108,7 +108,7 @@ def omitted_sizes(fields: Fields) -> list[str]:
     a number.
     """
     omitted = sorted(fields.looked_up - fields.given.keys())
-    return [name for name in omitted if is_name_of_size(name) and _is_size(fields[name])]
+    return [name for name in filter(is_name_of_size, omitted) if _is_size(fields[name])]
 
 
 def repeats_own_size(name: str, rules: Mapping[str, Any], fields: Fields) -> bool:

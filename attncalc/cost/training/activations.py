@@ -31,7 +31,7 @@ from ..flops import matmuls_of_op
 from .classes import class_math
 from .mlp import mlp_tensors
 from .param_tensor import ParamTensor
-from .setup import Stage, Training
+from .setup import Lora, Stage, Training
 from .tensors import adapters, is_target, layer_tensors
 
 SHARED_MASK = "causal mask"
@@ -68,11 +68,9 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
     """
     workload = run.workload if model is stage.model.plain() else run.workload.symbolic()
     size = dtype(run.dtype).bits // 8
-    element = (
-        symbol("bytes", size, f"bytes of an element in {run.dtype}")
-        if workload is not run.workload
-        else size
-    )
+    element = size
+    if workload is not run.workload:
+        element = symbol("bytes", size, f"bytes of an element in {run.dtype}")
     tokens = split(workload.new, run.cp, "cp", "context-parallel devices")
     source = workload.source or 0
     math = class_math(model.model_type)
@@ -112,22 +110,23 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
             outside += _reduced(run, f, _of_the_embedding(model, stack, f))
         if stage.is_last:
             outside += _reduced(run, f, _of_the_head(run, model, stack, f))
-        # Recomputed layers get the mask again: bools for SDPA, and what is added to the scores if
-        # eager
-        size = (
-            f.bytes
-            if run.kernel == "eager"
-            else MASK
-            if run.kernel == "efficient" and has_windows(run)
-            else 0
-        )
-        if run.workload.recompute == "full" and stack is model.main and size:
-            outside.append(
-                SavedTensor(
-                    SHARED_MASK, "the layers' recomputation", size * f.B * f.S * f.S, "embedding"
-                )
-            )
+        if run.workload.recompute == "full" and stack is model.main:
+            outside += _shared_mask(run, f)
     return StageSaved(tuple(layers), tuple(outside), quantity(workload.batch * tokens))
+
+
+def _shared_mask(run: Training, f: Forward) -> Iterator[SavedTensor]:
+    """Yield the mask that recomputed layers get again: bools for SDPA, and what is added to the
+    scores if eager.
+    """
+    if run.kernel == "eager":
+        size = f.bytes
+    elif run.kernel == "efficient" and has_windows(run):
+        size = MASK
+    else:
+        return
+    pairs = size * f.B * f.S * f.S
+    yield SavedTensor(SHARED_MASK, "the layers' recomputation", pairs, "embedding")
 
 
 def has_windows(run: Training) -> bool:
@@ -154,9 +153,9 @@ def _layer_saved(
     """Yield what one layer's forward pass saves, in its order, before parallelism and
     compilation.
     """
-    norms = f.math.norms(int(layers.norms))
-    first, *others = [norm_tensors(f, f.tokens, stack.d_model, "norm") for _ in range(norms)] or [
-        iter(())
+    norms = [
+        norm_tensors(f, f.tokens, stack.d_model, "norm")
+        for _ in range(f.math.norms(int(layers.norms)))
     ]
     inside = list(_adapted(run, layers, params, f, source))
     # each call of SDPA turns the bools into a bias
@@ -166,12 +165,13 @@ def _layer_saved(
                 "mask of the kernel", "the kernel", f.bytes * f.B * f.S * f.S, is_score=True
             )
         )
-    yield from first
+    if norms:
+        yield from norms[0]
     yield from (tensor for tensor in inside if tensor.part != "mlp")
-    for norm in others:
-        yield from (
-            tensor for tensor in norm if not (f.math.in_parallel and tensor.name == "norm input")
-        )
+    for norm in norms[1:]:
+        for tensor in norm:
+            if not f.math.in_parallel or tensor.name != "norm input":
+                yield tensor
     yield from (tensor for tensor in inside if tensor.part == "mlp")
     if run.autocasts:
         n = sum(tensor.total for tensor in params if tensor.is_hidden)
@@ -229,57 +229,74 @@ def _adapted(
     to fp32 first, so that autocast makes a copy of 16 bits; beside quantized ones it does not
     (lora/bnb.py).
     """
-    tensors = _plain_tensors(layers, f, source)
-    if run.lora is None:
-        in_parallel = int(layers.norms) == 1 and not isinstance(layers.attention, NoAttention)
-        in_parallel = in_parallel and not f.math.parallel_mixers
+    for tensor in _plain_tensors(layers, f, source):
+        if run.lora:
+            yield from _with_adapters(run, run.lora, layers, tensor, f)
         # attention has saved the input of a parallel MLP already
-        yield from (
-            t for t in tensors if not (in_parallel and t.part == "mlp" and t.name == "input")
-        )
+        elif not (_is_parallel(layers, f) and tensor.part == "mlp" and tensor.name == "input"):
+            yield tensor
+    if run.lora is None:
         return
-    targets = run.lora.targets
-    autocasts = run.autocasts_adapters
-    # the dtype of the adapters' matmuls
-    computes = run.dtype if autocasts or run.autocast else run.param_dtype
-    adapter_bytes = dtype(computes).bits // 8
-    casts = autocasts or (run.autocast and not run.weights_dtype)
-    copies = casts or adapter_bytes != int(f.bytes) or run.lora.dropout
-    size = symbol_like(f.bytes, "bytes_adapter", adapter_bytes, "bytes of an element of an adapter")
-    for tensor in tensors:
-        read_by = () if autocasts and not run.lora.dropout else tensor.read_by  # which need no copy
-        adapted = [name for name in (*tensor.input_of, *read_by) if name in targets]
-        if not tensor.input_of or (run.keeps_quantized_inputs and tensor.input_of != ("router",)):
-            in_fp32 = (
-                autocasts and tensor.part == "mlp" and layers.mlp and layers.mlp.n_experts is None
-            )
-            yield tensor._replace(size=tensor.size // f.bytes * FP32) if in_fp32 else tensor
-        elif adapted and not copies:
-            yield tensor._replace(input_of=tuple(adapted))
-        elements = tensor.size // f.bytes
-        for name in adapted if copies else ():
-            named = f"{computes} input of {name} A"
-            yield tensor._replace(name=named, size=elements * size, input_of=(name,), read_by=())
-            if run.lora.dropout:
-                mask = f"dropout mask of {name} A"
-                yield tensor._replace(
-                    name=mask, meaning="dropout", size=elements * MASK, input_of=(), read_by=()
-                )
     rank = symbol_like(f.bytes, "r", run.lora.rank, "rank of LoRA")
-    for matrix in filter(lambda matrix: is_target(run, matrix), params):
-        part: Part = "attention" if matrix.part == "attention" else "mlp"
-        name, meaning = f"output of {matrix.name} A", f"the gradient of {matrix.name} B"
-        yield SavedTensor(name, meaning, adapter_bytes * f.tokens * rank, part)
-    if (autocasts or run.autocast) and run.param_dtype == "fp32":
-        n = symbol_like(
-            f.bytes,
-            "N_adapters",
-            sum(t.total for t in adapters(run, list(params))),
-            "their elements",
-        )
+    size = dtype(_adapters_dtype(run)).bits // 8
+    for matrix in params:
+        if is_target(run, matrix):
+            part: Part = "attention" if matrix.part == "attention" else "mlp"
+            name = f"output of {matrix.name} A"
+            meaning = f"the gradient of {matrix.name} B"
+            yield SavedTensor(name, meaning, size * f.tokens * rank, part)
+    if (run.autocasts_adapters or run.autocast) and run.param_dtype == "fp32":
+        in_adapters = sum(tensor.total for tensor in adapters(run, list(params)))
+        n = symbol_like(f.bytes, "N_adapters", in_adapters, "their elements")
         yield SavedTensor(
             "cast adapters", "autocast", f.bytes * n, "mlp" if layers.mlp else "attention"
         )
+
+
+def _is_parallel(layers: Layers, f: Forward) -> bool:
+    """Return whether attention and MLP read the same normalized input."""
+    has_attention = not isinstance(layers.attention, NoAttention)
+    return int(layers.norms) == 1 and has_attention and not f.math.parallel_mixers
+
+
+def _adapters_dtype(run: Training) -> str:
+    """Return the dtype of the adapters' matmuls."""
+    if run.autocasts_adapters or run.autocast:
+        return run.dtype
+    return run.param_dtype
+
+
+def _with_adapters(
+    run: Training, lora: Lora, layers: Layers, tensor: SavedTensor, f: Forward
+) -> Iterator[SavedTensor]:
+    """Yield a tensor as it is saved beside adapters, with what these save of it."""
+    autocasts = run.autocasts_adapters
+    computes = _adapters_dtype(run)
+    adapter_bytes = dtype(computes).bits // 8
+    casts = autocasts or (run.autocast and not run.weights_dtype)
+    copies = casts or adapter_bytes != int(f.bytes) or lora.dropout
+    read_by = () if autocasts and not lora.dropout else tensor.read_by  # which need no copy
+    adapted = [name for name in (*tensor.input_of, *read_by) if name in lora.targets]
+    if not tensor.input_of or (run.keeps_quantized_inputs and tensor.input_of != ("router",)):
+        is_dense = layers.mlp is not None and layers.mlp.n_experts is None
+        if autocasts and tensor.part == "mlp" and is_dense:
+            yield tensor._replace(size=tensor.size // f.bytes * FP32)
+        else:
+            yield tensor
+    elif adapted and not copies:
+        yield tensor._replace(input_of=tuple(adapted))
+    if not copies:
+        return
+    elements = tensor.size // f.bytes
+    size = symbol_like(f.bytes, "bytes_adapter", adapter_bytes, "bytes of an element of an adapter")
+    for name in adapted:
+        named = f"{computes} input of {name} A"
+        yield tensor._replace(name=named, size=elements * size, input_of=(name,), read_by=())
+        if lora.dropout:
+            mask = f"dropout mask of {name} A"
+            yield tensor._replace(
+                name=mask, meaning="dropout", size=elements * MASK, input_of=(), read_by=()
+            )
 
 
 def _of_the_embedding(model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
@@ -374,14 +391,13 @@ def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Itera
             continue
         if run.compile and tensor.is_pointwise:
             continue
-        for changed in (
-            _cast(f, tensor)
-            if run.autocasts
-            else _in_fp8(f, tensor)
-            if run.fp8 != "none"
-            else (tensor,)
-        ):
-            yield _divided(run, changed)
+        changed: Iterable[SavedTensor] = (tensor,)
+        if run.autocasts:
+            changed = _cast(f, tensor)
+        elif run.fp8 != "none":
+            changed = _in_fp8(f, tensor)
+        for one in changed:
+            yield _divided(run, one)
 
 
 def _cast(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
@@ -464,11 +480,13 @@ def _kept_by_op(
             output = SavedTensor(f"output of {matrix.name}", "recomputation", size, part)
             yield saved.get(_OUTPUTS.get(matrix.name, ""), output)
     yield from (saved[name] for name in ("output", "log-sum-exp") if name in saved)
-    for _ in range(0 if not run.sequence_parallel else 1 if run.compile else 2):
+    if run.sequence_parallel:
         scattered = SavedTensor(
             "output of the reduce-scatter", "", f.bytes * f.tokens * f.d_model, is_replicated=True
         )
         yield _divided(run, scattered)
+        if not run.compile:
+            yield _divided(run, scattered)
 
 
 # Matrices of MLPs whose outputs layers save anyway, and how these are called.

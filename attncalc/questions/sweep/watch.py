@@ -49,9 +49,10 @@ class Watch:
         with ExitStack() as stack:
             for row in rows:
                 if self.signal:
-                    yield (*[None] * (len(row) - 1), self.interrupted)
+                    yield (*(None for _ in row[:-1]), self.interrupted)
                     return
-                self.errors += row[-1] is not None
+                if row[-1] is not None:
+                    self.errors += 1
                 yield row
                 self.rows += 1
                 if (

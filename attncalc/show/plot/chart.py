@@ -1,7 +1,7 @@
 """Charts as plain data: what a picture shows, before it is drawn."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from ...records import NamedTuple
@@ -27,11 +27,12 @@ def runs(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[float,
     """Return the points that have a finite y, in runs between those that have none."""
     found: list[list[tuple[float, float]]] = [[]]
     for point in points:
-        if known([point]):
-            found[-1] += known([point])
+        shown = known([point])
+        if shown:
+            found[-1] += shown
         elif found[-1]:
             found.append([])
-    return [run for run in found if run]
+    return [*filter(None, found)]
 
 
 class Lines(NamedTuple):
@@ -53,14 +54,15 @@ class Lines(NamedTuple):
 
     def scales(self, *, most_x: int, most_y: int) -> tuple[Scale, Scale]:
         """Return the scales of both axes, with at most so many ticks."""
-        points = [
-            point for series in self.series for point in (*series.points, *(series.measured or ()))
-        ]
+        points: list[tuple[float, float | None]] = []
+        for series in self.series:
+            points += series.points
+            points += series.measured or ()
         xs = sorted({x for x, _ in points})
+        ys = [y for _, y in known(points)]
         across = scale(self.x, xs, most=most_x, own=xs if self.own_ticks else ())
-        return across, scale(
-            self.y, [y for _, y in known(points)], most=most_y, wide=10 if across.log else WIDE
-        )
+        up = scale(self.y, ys, most=most_y, wide=10 if across.log else WIDE)
+        return across, up
 
 
 class Bar(NamedTuple):
@@ -112,6 +114,11 @@ class Stack(NamedTuple):
     axis: Axis
     pieces: tuple[Piece, ...]
     marks: tuple[Mark, ...]
+
+    @property
+    def ends(self) -> list[float]:
+        """The places of the ends of pieces, and of the limits."""
+        return [*(piece.end for piece in self.pieces), *(mark.value for mark in self.marks)]
 
 
 class Step(NamedTuple):
@@ -176,3 +183,10 @@ class Picture(NamedTuple):
     caption: tuple[str, ...]  # lines below: the workload, the engine, the dtypes
     charts: tuple[Chart, ...]  # every chart that `--show` can choose
     default: tuple[str, ...]  # the names of the charts that are drawn without `--show`
+
+    def named(self, names: Sequence[str]) -> list[Chart]:
+        """Return the charts of these names, in the order of the names."""
+        charts: list[Chart] = []
+        for name in names:
+            charts += [chart for chart in self.charts if chart.name == name]
+        return charts

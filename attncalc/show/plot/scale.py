@@ -107,11 +107,12 @@ def _linear(
     step = _nice_step(top / factor, most)
     if bar:
         n_steps = math.floor(top / factor / step + 1e-9)
+        high = top / factor
     else:
         n_steps = math.ceil(top / factor / step - 1e-9)
-    high = top / factor if bar else n_steps * step
-    if not bar and top / factor > 0.97 * high:  # a mark on the frame is half hidden
-        high *= 1.04
+        high = n_steps * step
+        if top / factor > 0.97 * high:  # a mark on the frame is half hidden
+            high *= 1.04
     labels = [(i * step, f"{i * step:,.10g}") for i in range(n_steps + 1)]
     return Scale(False, 0.0, high * factor, 0.0, _ticks(0.0, high, labels), _with_unit(axis, unit))
 
@@ -132,10 +133,12 @@ def _logarithmic(
     shown_low = low - space - below
     shown_high = high + space
     labels = [(math.log10(value), exact_count(value)) for value in thinned(own, most) if value > 0]
-    labels = labels or _log_labels(axis, low - space, shown_high, most)
-    zero = [(shown_low + below / 3, "0")] if below else []
+    if not labels:
+        labels = _log_labels(axis, low - space, shown_high, most)
+    if below:
+        labels.insert(0, (shown_low + below / 3, "0"))
     width = shown_high - shown_low
-    ticks = _ticks(shown_low, shown_high, [*zero, *labels])
+    ticks = _ticks(shown_low, shown_high, labels)
     unit = axis.unit if own or axis.unit in (TOKENS, PER_SECOND) else ""
     return Scale(True, shown_low, shown_high, below / 3 / width, ticks, _with_unit(axis, unit))
 
@@ -174,20 +177,26 @@ def _log_labels(axis: Axis, low: float, high: float, most: int) -> list[tuple[fl
     if axis.unit == BYTES:
         two = math.log10(2)
         for step in _BINARY_STEPS:
-            places = [
-                n * step
-                for n in range(math.ceil(low / two / step), math.floor(high / two / step) + 1)
-            ]
-            if len(places) <= most:
-                return [(n * two, short(2.0**n, axis.unit)) for n in places]
+            first = math.ceil(low / two / step) * step
+            last = math.floor(high / two / step) * step
+            powers = range(first, last + 1, step)
+            if len(powers) <= most:
+                return [(n * two, short(2.0**n, axis.unit)) for n in powers]
     decades = range(math.floor(low), math.ceil(high) + 1)
-    fine = [math.log10(m) + decade for decade in decades for m in (1, 2, 5)]
-    fine = [place for place in fine if low <= place <= high]
+    fine = []
+    for decade in decades:
+        for m in (1, 2, 5):
+            place = math.log10(m) + decade
+            if low <= place <= high:
+                fine.append((place, short(10**place, axis.unit)))
     if len(fine) <= most:
-        return [(place, short(10**place, axis.unit)) for place in fine]
+        return fine
     step = math.ceil((high - low) / most) or 1
-    places = [decade for decade in decades if decade % step == 0 and low <= decade <= high]
-    return [(decade, short(10.0**decade, axis.unit)) for decade in places]
+    coarse: list[tuple[float, str]] = []
+    for decade in decades:
+        if decade % step == 0 and low <= decade <= high:
+            coarse.append((decade, short(10.0**decade, axis.unit)))
+    return coarse
 
 
 def exact_count(value: float) -> str:

@@ -24,13 +24,14 @@ def render(picture: Picture, names: tuple[str, ...], width: int = WIDTH) -> str:
     """Return the charts of these names as text of at most `width` columns, between the title and
     the caption.
     """
-    charts = [chart for name in names for chart in picture.charts if chart.name == name]
-    blocks = [
-        [*_wrapped(picture.title, width), *_wrapped(picture.subtitle, width)],
-        *(lines_of(chart, width) for chart in charts),
-    ]
-    blocks.append([line for text in picture.caption for line in _wrapped(text, width)])
-    return "\n\n".join("\n".join(line.rstrip() for line in lines) for lines in blocks) + "\n"
+    blocks = [[*_wrapped(picture.title, width), *_wrapped(picture.subtitle, width)]]
+    blocks += [lines_of(chart, width) for chart in picture.named(names)]
+    caption: list[str] = []
+    for text in picture.caption:
+        caption += _wrapped(text, width)
+    blocks.append(caption)
+    texts = ["\n".join(map(str.rstrip, lines)) for lines in blocks]
+    return "\n\n".join(texts) + "\n"
 
 
 def lines_of(chart: Chart, width: int = WIDTH) -> list[str]:
@@ -60,39 +61,36 @@ def cut(text: str, width: int) -> str:
 
 def _bars(chart: Bars, width: int) -> list[str]:
     """Return a line per bar: its name, the bar, its value."""
-    names = [cut(bar.label, width * 3 // 10) + (" *" if bar.strong else "") for bar in chart.bars]
-    texts = [bar.text for bar in chart.bars]
-    room = width - 2 - max(map(len, names)) - 2 - max(map(len, texts)) - 2
-    longest = max((bar.value or 0 for bar in chart.bars), default=0) or 1
+    names = []
+    for bar in chart.bars:
+        name = cut(bar.label, width * 3 // 10)
+        names.append(f"{name} *" if bar.strong else name)
+    widest = max(map(len, names))
+    room = width - 2 - widest - 2 - max(len(bar.text) for bar in chart.bars) - 2
+    longest = max(bar.value or 0 for bar in chart.bars) or 1
     lines = [chart.title]
     for name, bar in zip(names, chart.bars, strict=True):
         cells = math.ceil((bar.value or 0) / longest * room - 1e-9)
-        lines.append(
-            f"  {name:<{max(map(len, names))}}  {('█' if bar.strong else '▒') * cells}  {bar.text}"
-        )
+        fill = "█" if bar.strong else "▒"
+        lines.append(f"  {name:<{widest}}  {fill * cells}  {bar.text}")
     return lines
 
 
 def _stack(chart: Stack, columns: int) -> list[str]:
     """Return the bar, a legend and the limits."""
     width = columns - 6
-    across = scale(
-        chart.axis,
-        [*(piece.end for piece in chart.pieces), *(mark.value for mark in chart.marks)],
-        most=9,
-        bar=True,
-    )
-    cells = [" "] * width
+    across = scale(chart.axis, chart.ends, most=9, bar=True)
+    cells = list(f"{'':{width}}")
     for piece in chart.pieces:
         for i in range(round(across.at(piece.start) * width), round(across.at(piece.end) * width)):
             cells[min(i, width - 1)] = _FILLS[piece.kind]
-    feet = [" "] * (width + 1)
+    feet = list(f"{'':{width + 1}}")
     for mark in chart.marks:
         feet[round(across.at(mark.value) * width)] = "^"
-    fills = ((_FILLS[piece.kind], piece) for piece in chart.pieces)
-    legend = [
-        f"{fill} {piece.label} {piece.text}" if piece.label else fill for fill, piece in fills
-    ]
+    legend = []
+    for piece in chart.pieces:
+        fill = _FILLS[piece.kind]
+        legend.append(f"{fill} {piece.label} {piece.text}" if piece.label else fill)
     entries = "   ".join(legend).replace("▓   ▒", "▓▒")
     marks = "; ".join(mark.label for mark in chart.marks)
     return [
@@ -121,11 +119,9 @@ def _roof(chart: Roof, width: int) -> list[str]:
     lines += _wrapped(
         f"  roof: {chart.bandwidth_label}, then {chart.peak_label}; {chart.ridge_label}", width
     )
-    return lines + [
-        line
-        for i, step in enumerate(chart.steps)
-        for line in _wrapped(f"  {MARKS[i]} {step.label}: {', '.join(step.details)}", width)
-    ]
+    for i, step in enumerate(chart.steps):
+        lines += _wrapped(f"  {MARKS[i]} {step.label}: {', '.join(step.details)}", width)
+    return lines
 
 
 def _lines(chart: Lines, width: int) -> list[str]:
@@ -153,7 +149,7 @@ def _drawn(
     names = [cut(one.label, min(columns * 3 // 10, room)) if room > 0 else "" for one in series]
     right = max((len(name) + 3 for name in names if name), default=0)
     width = columns - 1 - left - 2 - right
-    cells = [[" "] * width for _ in range(height)]
+    cells = [list(f"{'':{width}}") for _ in range(height)]
 
     def cell(x: float, y: float) -> tuple[int, int]:
         return round(across.at(x) * (width - 1)), round((1 - up.at(y)) * (height - 1))
@@ -164,12 +160,13 @@ def _drawn(
                 _draw_segment(cells, cell(*start), cell(*end))
     ends: list[tuple[int, int]] = []
     for i, one in enumerate(series):
-        shown = one.points if one.measured is None else one.measured
-        placed = [cell(x, y) for x, y in known(shown)]
-        for column, row in placed:
+        shown = known(one.points if one.measured is None else one.measured)
+        row = 0
+        for x, y in shown:
+            column, row = cell(x, y)
             cells[row][column] = marks[i % len(marks)]
-        if placed and names[i]:
-            ends.append((placed[-1][1], i))
+        if shown and names[i]:
+            ends.append((row, i))  # that of the last point
     labels = _beside(ends, height)
     ticks = {round((1 - tick.at) * (height - 1)): tick.label for tick in up.ticks}
     lines = [title]
@@ -185,7 +182,8 @@ def _drawn(
 
 def _draw_segment(cells: list[list[str]], start: tuple[int, int], end: tuple[int, int]) -> None:
     """Draw a straight line of dots."""
-    (x0, y0), (x1, y1) = start, end
+    x0, y0 = start
+    x1, y1 = end
     n = max(abs(x1 - x0), abs(y1 - y0), 1)
     for i in range(n + 1):
         row = round(y0 + (y1 - y0) * i / n)
@@ -197,17 +195,21 @@ def _draw_segment(cells: list[list[str]], start: tuple[int, int], end: tuple[int
 def _beside(ends: list[tuple[int, int]], height: int) -> dict[int, int]:
     """Return {row: line} with each line's name near the row of its end, one name per row."""
     rows: list[int] = []
-    for wanted, _ in sorted(ends):
-        rows.append(max(wanted, rows[-1] + 1 if rows else 0))
+    lines: list[int] = []
+    free = 0
+    for wanted, line in sorted(ends):
+        rows.append(max(wanted, free))
+        lines.append(line)
+        free = rows[-1] + 1
     for i in reversed(range(len(rows))):  # push back what went below the last row
         rows[i] = min(rows[i], height - len(rows) + i)
-    return dict(zip(rows, (line for _, line in sorted(ends)), strict=True))
+    return dict(zip(rows, lines, strict=True))
 
 
 def _below(across: Scale, left: int, width: int, columns: int) -> list[str]:
     """Return the horizontal axis: the frame with its ticks, their labels, the axis' label."""
-    frame = ["─"] * width
-    labels = [" "] * (width + left + 10)
+    frame = list(f"{'':─<{width}}")
+    labels = list(f"{'':{width + left + 10}}")
     free = 0
     for tick in across.ticks:
         column = round(tick.at * (width - 1))

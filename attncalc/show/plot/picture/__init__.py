@@ -42,9 +42,10 @@ def need_matplotlib() -> None:
 @contextmanager
 def _default_environment() -> Iterator[None]:
     """Hide the variables that could make the import of matplotlib fail."""
-    hidden = {
-        name: os.environ.pop(name) for name in ("MPLBACKEND", "MATPLOTLIBRC") if name in os.environ
-    }
+    hidden = {}
+    for name in ("MPLBACKEND", "MATPLOTLIBRC"):
+        if name in os.environ:
+            hidden[name] = os.environ.pop(name)
     os.environ["MATPLOTLIBRC"] = os.devnull
     try:
         yield

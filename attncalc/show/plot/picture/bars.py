@@ -18,22 +18,19 @@ def height(chart: Bars, ruler: Ruler, width: float) -> float:
 
 
 def draw(canvas: Canvas, ruler: Ruler, chart: Bars, box: Box) -> None:
-    weights = ["bold" if bar.strong else "normal" for bar in chart.bars]
-    names = [
-        ruler.cut(bar.label, box.width * _LONGEST_NAME, weight=weight)
-        for bar, weight in zip(chart.bars, weights, strict=True)
-    ]
-    left = (
-        max(ruler.width(name, weight=weight) for name, weight in zip(names, weights, strict=True))
-        + 0.1
-    )
-    right = (
-        max(
-            ruler.width(bar.text, weight=weight)
-            for bar, weight in zip(chart.bars, weights, strict=True)
-        )
-        + 0.1
-    )
+    weights = []
+    names = []
+    widest_name = 0.0
+    widest_text = 0.0
+    for bar in chart.bars:
+        weight = "bold" if bar.strong else "normal"
+        name = ruler.cut(bar.label, box.width * _LONGEST_NAME, weight=weight)
+        weights.append(weight)
+        names.append(name)
+        widest_name = max(widest_name, ruler.width(name, weight=weight))
+        widest_text = max(widest_text, ruler.width(bar.text, weight=weight))
+    left = widest_name + 0.1
+    right = widest_text + 0.1
     axes = canvas.axes(
         Box(box.left + left, box.top, box.width - left - right, _BAR * len(chart.bars))
     )

@@ -86,14 +86,11 @@ class Ruler:
         """Return `text`, with '...' for its middle if it is wider than `width` inches."""
         if self.width(text, size, weight) <= width:
             return text
-        return next(
-            (
-                short
-                for n in range(len(text) - 1, 1, -1)
-                if self.width(short := cut(text, n), size, weight) <= width
-            ),
-            "...",
-        )
+        for n in range(len(text) - 1, 1, -1):
+            short = cut(text, n)
+            if self.width(short, size, weight) <= width:
+                return short
+        return "..."
 
 
 def x_axis(axes: Axes, across: Scale) -> None:

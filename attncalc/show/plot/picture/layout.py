@@ -23,8 +23,10 @@ def lay_out(picture: Picture, names: tuple[str, ...]) -> Canvas:
     width = style.WIDTH - 2 * style.MARGIN
     title = ruler.wrapped(picture.title, width, style.TITLE, "bold")
     subtitle = ruler.wrapped(picture.subtitle, width, style.TEXT)
-    caption = [line for text in picture.caption for line in ruler.wrapped(text, width, style.SMALL)]
-    rows = _rows([chart for name in names for chart in picture.charts if chart.name == name], ruler)
+    caption: list[str] = []
+    for text in picture.caption:
+        caption += ruler.wrapped(text, width, style.SMALL)
+    rows = _rows(picture.named(names), ruler)
     boxes: list[tuple[Chart, Box]] = []
     below_title = style.MARGIN + style.inches(style.TITLE, len(title))
     top = below_title + style.inches(style.TEXT, len(subtitle)) + 0.16
@@ -76,7 +78,9 @@ def _rows(charts: list[Chart], ruler: Ruler) -> list[list[Chart]]:
 
 def _is_narrow(chart: Chart, ruler: Ruler) -> bool:
     if isinstance(chart, Bars):
-        return all(ruler.width(bar.label) <= _NARROW_NAME for bar in chart.bars)
-    return isinstance(chart, Lines) and all(
-        ruler.width(one.label) <= _NARROW_NAME for one in chart.series
-    )
+        labels = [bar.label for bar in chart.bars]
+    elif isinstance(chart, Lines):
+        labels = [series.label for series in chart.series]
+    else:
+        return False
+    return all(ruler.width(label) <= _NARROW_NAME for label in labels)

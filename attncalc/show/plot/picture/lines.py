@@ -33,28 +33,29 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Lines, box: Box) -> None:
     names = [ruler.cut(series.label, box.width * _LONGEST_NAME) for series in chart.series]
     left = y_labels_width(ruler, up)
     right = max((ruler.width(name) for name in names), default=0.0) + 0.37
+    width = box.width - left - right
     widest = max(ruler.width(tick.label, style.SMALL) for tick in across.ticks)
-    if len(across.ticks) * (widest + 0.12) > box.width - left - right:
-        across, _ = chart.scales(
-            most_x=max(2, int((box.width - left - right) / (widest + 0.12))), most_y=7
-        )
-    axes = canvas.axes(Box(box.left + left, box.top, box.width - left - right, inner))
+    if len(across.ticks) * (widest + 0.12) > width:
+        across, _ = chart.scales(most_x=max(2, int(width / (widest + 0.12))), most_y=7)
+    axes = canvas.axes(Box(box.left + left, box.top, width, inner))
     x_axis(axes, across)
     y_axis(axes, up)
-    ends = []
+    ends = {}
     for i, series in enumerate(chart.series):
         _draw_line(axes, across, up, series, i)
         points = known(series.points) or known(series.measured or ())
-        ends.append((across.at(points[-1][0]), up.at(points[-1][1])) if points else None)
-    shown = [i for i, end in enumerate(ends) if end]
-    places = style.spread([end[1] * inner for end in ends if end], _GAP, 0.0, inner)
-    one_inch = 1 / (box.width - left - right)
+        if points:
+            x, y = points[-1]
+            ends[i] = (across.at(x), up.at(y))
+    places = style.spread([y * inner for _, y in ends.values()], _GAP, 0.0, inner)
+    one_inch = 1 / width
     start = 1 + 0.24 * one_inch
-    for i, place in zip(shown, places, strict=True):
-        x, y = ends[i] or (0.0, 0.0)
-        (colour, mark, _), at = style.of_series(i), place / inner
-        way = [x, 1 + 0.06 * one_inch, start], [y, y, at]
-        axes.plot(*way, color=colour, linewidth=0.6, alpha=0.6, clip_on=False, zorder=1)
+    for (i, (x, y)), place in zip(ends.items(), places, strict=True):
+        colour, mark, _ = style.of_series(i)
+        at = place / inner
+        xs = [x, 1 + 0.06 * one_inch, start]
+        ys = [y, y, at]
+        axes.plot(xs, ys, color=colour, linewidth=0.6, alpha=0.6, clip_on=False, zorder=1)
         axes.plot([start], [at], color=colour, marker=mark, markersize=4, clip_on=False)
         text_x = start + 0.09 * one_inch
         axes.text(text_x, at, names[i], fontsize=style.TEXT, color=style.INK, va="center_baseline")
@@ -78,9 +79,9 @@ def _draw_line(axes: Axes, across: Scale, up: Scale, series: Series, i: int) -> 
             clip_on=False,
         )
     if series.measured:
-        measured = [(across.at(x), up.at(y)) for x, y in known(series.measured)]
-        xs = [x for x, _ in measured]
-        ys = [y for _, y in measured]
+        measured = known(series.measured)
+        xs = [across.at(x) for x, _ in measured]
+        ys = [up.at(y) for _, y in measured]
         axes.plot(
             xs,
             ys,

@@ -27,11 +27,11 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Roof, box: Box) -> None:
     axes = canvas.axes(Box(box.left + left, box.top, width, _HEIGHT))
     x_axis(axes, across)
     y_axis(axes, up)
-    corners = [(across.at(x), up.at(y)) for x, y in chart.roof]
-    axes.plot(
-        [x for x, _ in corners], [y for _, y in corners], color=style.INK, linewidth=2, zorder=2
-    )
-    (x0, y0), (ridge, peak), _ = corners
+    xs = [across.at(x) for x, _ in chart.roof]
+    ys = [up.at(y) for _, y in chart.roof]
+    axes.plot(xs, ys, color=style.INK, linewidth=2, zorder=2)
+    x0, ridge, _ = xs
+    y0, peak, _ = ys
     axes.plot(
         [ridge, ridge], [0, peak], color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1
     )
@@ -85,8 +85,14 @@ def _draw_steps(
         lines = (step.label, *step.details)
         wide = max(map(ruler.width, lines)) / width
         tall = _LINE * len(lines) / _HEIGHT
-        to_left = x + wide + 0.15 / width > 1
-        start = x - 0.12 / width - wide if to_left else x + 0.12 / width
+        if x + wide + 0.15 / width > 1:
+            start = x - 0.12 / width - wide
+            place = start + wide
+            align = "right"
+        else:
+            start = x + 0.12 / width
+            place = start
+            align = "left"
         top = min(y, roof(start)) - 0.12 / _HEIGHT
         for left, right, bottom in taken:
             if start < right and start + wide > left and top > bottom:
@@ -97,11 +103,11 @@ def _draw_steps(
         axes.plot([x, x], [0, y], color=colour, linewidth=0.8, zorder=1)
         for k, line in enumerate(lines):
             axes.text(
-                start + wide if to_left else start,
+                place,
                 top - k * _LINE / _HEIGHT,
                 line,
                 fontsize=style.TEXT,
-                ha="right" if to_left else "left",
+                ha=align,
                 va="top",
                 weight="normal" if k else "bold",
                 color=style.INK,

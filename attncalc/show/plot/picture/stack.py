@@ -64,11 +64,12 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Stack, box: Box) -> None:
     for limit in limits:
         foot = -(0.1 + (limit.level + 1) * _LINE) / _BAR
         axes.plot([limit.at, limit.at], [1, foot], color=style.INK, linewidth=1.2, clip_on=False)
-        to_left = limit.left < limit.at
-        if to_left:
-            place, align = (limit.right - space, "right")
+        if limit.left < limit.at:
+            place = limit.right - space
+            align = "right"
         else:
-            place, align = (limit.left + space, "left")
+            place = limit.left + space
+            align = "left"
         axes.text(
             place, foot, limit.text, fontsize=style.TEXT, ha=align, va="bottom", color=style.INK
         )
@@ -77,8 +78,7 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Stack, box: Box) -> None:
 
 
 def _across(chart: Stack) -> Scale:
-    ends = [*(piece.end for piece in chart.pieces), *(mark.value for mark in chart.marks)]
-    return scale(chart.axis, ends, most=9, bar=True)
+    return scale(chart.axis, chart.ends, most=9, bar=True)
 
 
 def _rows(labels: Sequence[_Label]) -> int:
@@ -110,23 +110,18 @@ def _names(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
             _Label(text, middle, middle - wide, middle, False, 0),
             _Label(text, middle, 1 - wide, 1, True, 0),
         ]
-        inside = [
-            place
-            for place in places
-            if place.left >= 0 and place.left <= middle <= place.right <= 1
-        ]
-        choices.append(
-            [place._replace(level=level) for level in range(len(chart.pieces)) for place in inside]
-        )
+        inside = [place for place in places if 0 <= place.left <= middle <= place.right <= 1]
+        of_piece: list[_Label] = []
+        for level in range(len(chart.pieces)):
+            of_piece += [place._replace(level=level) for place in inside]
+        choices.append(of_piece)
     fewest_rows = sorted(
         product(*choices), key=lambda labels: [sum(label.level for label in labels), _rows(labels)]
     )
-    apart = (
-        labels
-        for labels in fewest_rows
-        if not any(_touch(*pair) for pair in combinations(labels, 2))
-    )
-    return list(next(apart, fewest_rows[0]))
+    for labels in fewest_rows:
+        if not any(_touch(*pair) for pair in combinations(labels, 2)):
+            return list(labels)
+    return list(fewest_rows[0])
 
 
 def _touch(label: _Label, other: _Label) -> bool:
@@ -142,15 +137,14 @@ def _limits(chart: Stack, ruler: Ruler, width: float) -> list[_Label]:
     a name.
     """
     across = _across(chart)
-    marks = [
-        (mark.label, across.at(mark.value), (ruler.width(mark.label) + _SPACE) / width)
-        for mark in chart.marks
-    ]
-    to_left = all(at - wide >= 0 for _, at, wide in marks)
-    last = len(marks) - 1
-    return [
-        _Label(text, at, at - wide, at, False, i)
-        if to_left
-        else _Label(text, at, at, at + wide, False, last - i)
-        for i, (text, at, wide) in enumerate(marks)
-    ]
+    at_left = []
+    at_right = []
+    last = len(chart.marks) - 1
+    for i, mark in enumerate(chart.marks):
+        at = across.at(mark.value)
+        wide = (ruler.width(mark.label) + _SPACE) / width
+        at_left.append(_Label(mark.label, at, at - wide, at, False, i))
+        at_right.append(_Label(mark.label, at, at, at + wide, False, last - i))
+    if all(label.left >= 0 for label in at_left):
+        return at_left
+    return at_right

@@ -78,8 +78,9 @@ def spread(wanted: list[float], gap: float, low: float, high: float) -> list[flo
         ):
             merged = groups[-2] + groups.pop()
             centres.pop()
-            groups[-1], centres[-1] = merged, bounded(merged)
-    places = [0.0] * len(wanted)
+            groups[-1] = merged
+            centres[-1] = bounded(merged)
+    places = [0.0 for _ in wanted]
     for group, centre in zip(groups, centres, strict=True):
         for k, i in enumerate(group):
             places[i] = centre + gap * (k - (len(group) - 1) / 2)
