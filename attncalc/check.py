@@ -91,9 +91,14 @@ def largest_difference(checks: Sequence[Check]) -> Check | None:
     Figures have a unit: parameters, bytes, FLOP. A numerical error is not a figure: its prediction
     is 0.
     """
-    figures = [check for check in checks if check.unit and check.predicted]
-    differing = [check for check in figures if check.difference]
-    return max(differing, key=lambda check: abs(check.relative_difference), default=None)
+    largest = None
+    for check in checks:
+        if not (check.unit and check.predicted and check.difference):
+            continue
+        size = abs(check.relative_difference)
+        if largest is None or size > abs(largest.relative_difference):
+            largest = check
+    return largest
 
 
 class Reported(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 from .attention import FULL, Attention, CacheSpec, Matrix, Variant
@@ -186,7 +187,7 @@ class Stack:
         layers: list[Layers] = []
         for group in self.layers:
             one_layer = dataclasses.replace(group, count=1)
-            layers += [one_layer] * int(group.count)
+            layers += repeat(one_layer, int(group.count))
         return layers
 
     def distinct(self) -> tuple[Layers, ...]:

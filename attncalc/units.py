@@ -386,19 +386,13 @@ def parse_count(text: str, option: str) -> int:
     except ValueError:  # more digits than int() takes
         number = 0
     if not 1 <= number <= MAX_COUNT:
+        has_letters = any(character.isalpha() for character in text[:40])
+        tip = _COUNT_TIP if has_letters else "write digits, as 8 or 4096"
         raise BadValueError(
             f"{option}: '{truncate(text)}' is not a whole number from 1 to 10^30",
-            comma_tip(text) or f"{_count_tip(text)}{list_tip(text, option)}",
+            comma_tip(text) or f"{tip}{list_tip(text, option)}",
         )
     return number
-
-
-def _count_tip(text: str) -> str:
-    """Return how a whole number is written."""
-    has_letters = any(character.isalpha() for character in text[:40])
-    if has_letters:
-        return _COUNT_TIP
-    return "write digits, as 8 or 4096"
 
 
 def comma_tip(text: str) -> str:

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 from .attention import FULL, Attention, Cross, Grouped, Sliding, Span, Variant
@@ -44,11 +44,12 @@ def parse_pattern(text: str, name: str) -> tuple[str, ...]:
     layers than a model may have.
     """
     numbers = re.fullmatch(r"(\d{1,3}):(\d{1,3})", text)
+    layers: list[str] = []
+    parts = []
     if numbers:
-        layers = [UNNAMED] * int(numbers[1]) + [GLOBAL] * int(numbers[2])
-        parts = []
+        layers += repeat(UNNAMED, int(numbers[1]))
+        layers += repeat(GLOBAL, int(numbers[2]))
     else:
-        layers = []
         parts = text.split(",")
     for part in parts:
         # '3 linear', '3x linear' and 'linear:3' are the same; mla:512 has a size; config.json has
@@ -69,7 +70,7 @@ def parse_pattern(text: str, name: str) -> tuple[str, ...]:
         number = int(match[1] or match[3] or "1")
         if len(layers) + number > MAX_LAYERS:
             raise AttncalcError(f"{name}: more than {MAX_LAYERS:,} layers", _written())
-        layers += [kind] * number
+        layers += repeat(kind, number)
     if not layers:
         raise AttncalcError(f"{name}: '{truncate(text)}' has no layer", _written())
     return tuple(layers)
@@ -412,6 +413,15 @@ def no_model() -> AttncalcError:
     )
 
 
+def _missing_sizes(wanted: Mapping[str, int | None]) -> AttncalcError:
+    missing = [name for name, size in wanted.items() if size is None]
+    return AttncalcError(
+        f"a model of your own sizes needs {', '.join(missing)}",
+        "for example --layers 32 --heads 32 --kv-heads 8 --head-dim 128; the MLP is --d-ff, and "
+        "--vocab-size",
+    )
+
+
 def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     """Return the keys of a model file for a decoder that is given by its sizes alone.
 
@@ -427,16 +437,8 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     head_dim = sizes.get("head_dim")
     d_model = sizes.get("d_model")
     if layers is None or heads is None or (head_dim is None and d_model is None):
-        wanted = {
-            "--layers": layers,
-            "--heads": heads,
-            "--head-dim or --d-model": head_dim or d_model,
-        }
-        raise AttncalcError(
-            "a model of your own sizes needs "
-            f"{', '.join(name for name, size in wanted.items() if size is None)}",
-            "for example --layers 32 --heads 32 --kv-heads 8 --head-dim 128; the MLP is --d-ff, "
-            "and --vocab-size",
+        raise _missing_sizes(
+            {"--layers": layers, "--heads": heads, "--head-dim or --d-model": head_dim or d_model}
         )
     assumed = ["RMSNorm, no biases"]
     if d_model is None:

@@ -192,21 +192,20 @@ class GatedDeltaNet(Recurrent):
         per_head = f.tokens * self.n_heads
         keys = f.tokens * self.keys
         values = f.tokens * self.values
-        low = [("W_decay", self.gate_rank), ("W_gate", self.output_gate_rank)]
-        first = [name if rank is None else f"{name}_a" for name, rank in low]
+        first = ["W_q", "W_k", "W_v", "W_beta"]
+        low = []  # the inputs of the second matrices of a low rank
+        for name, rank in (("W_decay", self.gate_rank), ("W_gate", self.output_gate_rank)):
+            if rank is None:
+                first.append(name)
+                continue
+            first.append(f"{name}_a")
+            b = f"{name}_b"
+            size = f.bytes * f.tokens * rank
+            low.append(SavedTensor(f"input of {b}", f"the gradient of {b}", size, input_of=(b,)))
         return (
-            matrix_input(f, f.d_model, ("W_q", "W_k", "W_v", "W_beta", *first)),
+            matrix_input(f, f.d_model, tuple(first)),
             SavedTensor("q, k and v", "the convolution", f.bytes * (_Q_AND_K * keys + values)),
-            *(
-                SavedTensor(
-                    f"input of {n}_b",
-                    f"the gradient of {n}_b",
-                    f.bytes * f.tokens * r,
-                    input_of=(f"{n}_b",),
-                )
-                for n, r in low
-                if r is not None
-            ),
+            *low,
             SavedTensor("exp of the decay", "exp", FP32 * keys, is_pointwise=True),
             SavedTensor("1 + exp of the decay", "log", FP32 * keys, is_pointwise=True),
             SavedTensor(

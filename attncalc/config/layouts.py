@@ -16,6 +16,11 @@ def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
     """Raise AttncalcError if the data are of another layout than a config.json, with what to give
     instead.
     """
+    base = data.get("base_model_name_or_path")
+    if isinstance(base, str) and base.strip():
+        tip_for_base = f"give the base model: {truncate(base, 120)}"
+    else:
+        tip_for_base = "give the base model's config.json, or its name on the hub as org/name"
     model = data.get("model")
     metadata = data.get("metadata")
     has_model_type = "model_type" in data
@@ -27,7 +32,7 @@ def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
         (
             "peft_type" in data or ("base_model_name_or_path" in data and not has_model_type),
             "a LoRA adapter (adapter_config.json)",
-            _tip_for_base(data.get("base_model_name_or_path")),
+            tip_for_base,
         ),
         # trtllm-build writes pretrained_config and build_config; its converters write architecture
         # and mapping
@@ -116,12 +121,6 @@ def reject_list(content: bytes, file: str) -> None:
             f"give {place}",
         )
     raise AttncalcError(f"{file}: not a JSON object", "a config.json is one JSON object, in braces")
-
-
-def _tip_for_base(base: Any) -> str:
-    if not isinstance(base, str) or not base.strip():
-        return "give the base model's config.json, or its name on the hub as org/name"
-    return f"give the base model: {truncate(base, 120)}"
 
 
 def _tip_for_parts(data: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...checkpoint import CheckpointWeights, StoredDtype, StoredTensor
 from ...errors import AttncalcError
-from ...model import MAX_LAYERS
+from ...model import MAX_LAYERS, plural
 from ...units import BYTES, count, human, truncate
 from ..document import Document
 from ..folder import ByteSource
@@ -371,11 +371,9 @@ class _Reader:
                 )
             extra[f"nextn_{i}"] = [sum(tensor.elements for tensor in tensors.values())]
         if self.blocks:
-            number = len(self.blocks)
             self.notes.append(
-                f"Multi-token prediction has {count(number)} layer{'s'[: number != 1]}, which "
-                "llama.cpp loads only for "
-                "speculation. Their parameters are counted, their cache is not."
+                f"Multi-token prediction has {plural(len(self.blocks), 'layer')}, which llama.cpp "
+                "loads only for speculation. Their parameters are counted, their cache is not."
             )
 
 

@@ -237,8 +237,12 @@ class _Reader:
             check_sizes(family.name, rules, fields, whole=family.is_whole)
         _check_requirements(family)
         values = self._values_outside_layers()
+        source = f"its config.json, read as transformers {transformers_version()}'s {family.name}"
+        if family.assumed:
+            subject = f"model_type '{truncate(family.name)}'" if family.name else "class"
+            source = f"its config.json, whose {subject} is not known"
         data: dict[str, Any] = {
-            "sources": [self._source()],
+            "sources": [source],
             **{key: value for key, value in values.items() if is_stack_key(key)},
             **pattern_of_layers(rules, fields, values["n_layers"]),
         }
@@ -294,13 +298,6 @@ class _Reader:
         if headless or _has_unknown_head(rules, class_name):
             return {"head": "none", "tied_embeddings": None, "head_bias": None}
         return {}
-
-    def _source(self) -> str:
-        name = self.family.name
-        if self.family.assumed:
-            subject = f"model_type '{truncate(name)}'" if name else "class"
-            return f"its config.json, whose {subject} is not known"
-        return f"its config.json, read as transformers {transformers_version()}'s {name}"
 
     def _encoder_keys(self) -> dict[str, Any]:
         """Return the keys of the encoder.

@@ -364,16 +364,14 @@ def _try(kind: _Kind, asked: Asked) -> Iterator[Change]:
 def _typed(options: Mapping[str, Any]) -> str:
     """Return options as the command line has them."""
     short = {"batch": "-b", "context": "-c", "master_weights": "--no-master-weights"}
-    names = [(short.get(name, long_option(name)), value) for name, value in options.items()]
-    return " ".join(
-        name if isinstance(value, bool) else f"{name} {_text(value)}" for name, value in names
-    )
-
-
-def _text(value: object) -> str:
-    if isinstance(value, frozenset):
-        return ",".join(sorted(value))
-    return str(value)
+    words = []
+    for name, value in options.items():
+        words.append(short.get(name, long_option(name)))
+        if isinstance(value, frozenset):
+            words.append(",".join(sorted(value)))
+        elif not isinstance(value, bool):
+            words.append(str(value))
+    return " ".join(words)
 
 
 def _recompute(asked: Asked) -> Iterator[tuple[_Options, str]]:
@@ -456,8 +454,9 @@ def _sharding(asked: Asked, zero: int) -> _Options:
 
 
 def _more_sharding(asked: Asked) -> Iterator[tuple[_Options, str]]:
-    for zero in range(asked.run.zero + 1, 4) if asked.run.ranks > 1 else ():
-        yield _sharding(asked, zero), "more communication"
+    if asked.run.ranks > 1:
+        for zero in range(asked.run.zero + 1, 4):
+            yield _sharding(asked, zero), "more communication"
 
 
 def _shorter(asked: Asked) -> Iterator[tuple[_Options, str]]:
@@ -474,9 +473,12 @@ def _shorter(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 
 def _lora(asked: Asked) -> Iterator[tuple[_Options, str]]:
-    recomputed = {"recompute": "full"} if asked.run.workload.recompute == "none" else {}
+    recomputes = asked.run.workload.recompute != "none"
     for options, cost in _adapters(asked):
-        yield (recomputed | options if "weights_dtype" in options else options), cost
+        if "weights_dtype" in options and not recomputes:
+            yield {"recompute": "full", **options}, cost
+        else:
+            yield options, cost
 
 
 def _adapters(asked: Asked) -> Iterator[tuple[_Options, str]]:

@@ -106,7 +106,7 @@ def sweep(
         elif name not in FLAGS or value is not None:
             values[name] = value
     given = {axis.name: axis for axis in read_axes(values, with_train=with_train)}
-    loaded = [_loaded(value, assume_grouped) for value in given["model"].values]
+    loaded = [_loaded(model, assume_grouped) for model in given["model"].values]
     axes = tuple({**given, "model": Axis("model", loaded)}.values())
     prices = {}
     if chosen.get("price"):
@@ -139,6 +139,11 @@ def sweep(
     return ShownSweep(axes, read, flags, need, selection, with_train=with_train)
 
 
+def _loaded(model: ModelLike, assume_grouped: bool) -> LoadedModel:
+    spec = load(model, assume_grouped=assume_grouped)
+    return LoadedModel(model if isinstance(model, str) else spec.name, spec)
+
+
 def _conditions(given: str | Sequence[str] | None) -> Sequence[str]:
     """Return the conditions of --where or --fail-if, which a text separates by commas."""
     if isinstance(given, str):
@@ -159,8 +164,3 @@ def _is_flag(name: str, value: Any) -> bool:
     kinds = get_args(without_metadata(_KINDS[name]))
     takes_list = any(get_origin(kind) is Sequence for kind in kinds)
     return takes_list and all(isinstance(item, int | float) for item in value)
-
-
-def _loaded(model: ModelLike, assume_grouped: bool) -> LoadedModel:
-    spec = load(model, assume_grouped=assume_grouped)
-    return LoadedModel(model if isinstance(model, str) else spec.name, spec)

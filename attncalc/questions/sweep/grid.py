@@ -89,8 +89,9 @@ def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
         fixed.append("context: each model's own")
     if is_grid:
         across = _across(varying)
-        title = f"{figures[0]}{_unit_text(figures[0], cells, sweep)} by {across.replace('_', ' ')}"
         tables = _grid(sweep, varying, figures[0], cells)
+        in_unit = f" in {tables[0].unit}" if tables[0].unit else ""
+        title = f"{figures[0]}{in_unit} by {across.replace('_', ' ')}"
     else:
         of_all = "" if len(cells) == len(sweep) else f" of {count(len(sweep))}"
         title = f"{count(len(cells))}{of_all} {'row' if len(sweep) == 1 else 'rows'}"
@@ -120,13 +121,6 @@ def _across(varying: Sequence[str]) -> str:
     if "context" in varying:
         return "context"
     return varying[-1]
-
-
-def _unit_text(name: str, cells: Sequence[Row], sweep: Sweep) -> str:
-    unit, _ = _texts(name, [row[sweep.names.index(name)] for row in cells])
-    if unit:
-        return f" in {unit}"
-    return ""
 
 
 def _grid(sweep: Sweep, varying: Sequence[str], figure: str, cells: Sequence[Row]) -> list[Table]:

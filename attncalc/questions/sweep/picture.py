@@ -95,7 +95,9 @@ def sweep_picture(sweep: Sweep) -> Picture:
     if not sweep.with_train:
         facts += _defaults(sweep)
     names = tuple(chart.name for chart in charts)
-    return Picture(_title(sweep), "", captions(facts), tuple(charts), names)
+    titles = [model.spec.title for model in sweep.models]
+    title = ", ".join(titles) if len(titles) <= 6 else f"{len(titles)} models"
+    return Picture(title, "", captions(facts), tuple(charts), names)
 
 
 # A figure by the values of the axes that vary.
@@ -161,14 +163,6 @@ def _value(name: str, value: Any) -> str:
     if isinstance(value, int):
         return f"{words} {exact_count(value)}"
     return str(value)
-
-
-def _title(sweep: Sweep) -> str:
-    """Return the titles of the models, or their number."""
-    titles = [model.spec.title for model in sweep.models]
-    if len(titles) <= 6:
-        return ", ".join(titles)
-    return f"{len(titles)} models"
 
 
 def _defaults(sweep: Sweep) -> Iterator[str]:

@@ -20,7 +20,11 @@ class Series(NamedTuple):
 
 def known(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:
     """Return the points that have a finite y."""
-    return [(x, y) for x, y in points if y is not None and math.isfinite(y)]
+    found = []
+    for x, y in points:
+        if y is not None and math.isfinite(y):
+            found.append((x, y))
+    return found
 
 
 def runs(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:

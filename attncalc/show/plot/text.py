@@ -9,7 +9,7 @@ import itertools
 import math
 import textwrap
 
-from .chart import Bars, Chart, Lines, Picture, Roof, Series, Stack, known, runs
+from .chart import Bars, Chart, Picture, Roof, Series, Stack, known, runs
 from .scale import Scale, scale
 
 WIDTH = 80
@@ -42,7 +42,9 @@ def lines_of(chart: Chart, width: int = WIDTH) -> list[str]:
         return _stack(chart, width)
     if isinstance(chart, Roof):
         return _roof(chart, width)
-    return _lines(chart, width)
+    across, up = chart.scales(most_x=8, most_y=5)
+    height = max(HEIGHT, len(chart.series) + 1)
+    return _drawn(across, up, up.label, list(chart.series), height, MARKS, width)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -122,13 +124,6 @@ def _roof(chart: Roof, width: int) -> list[str]:
     for i, step in enumerate(chart.steps):
         lines += _wrapped(f"  {MARKS[i]} {step.label}: {', '.join(step.details)}", width)
     return lines
-
-
-def _lines(chart: Lines, width: int) -> list[str]:
-    across, up = chart.scales(most_x=8, most_y=5)
-    return _drawn(
-        across, up, up.label, list(chart.series), max(HEIGHT, len(chart.series) + 1), MARKS, width
-    )
 
 
 def _drawn(

@@ -38,8 +38,10 @@ def fp8(found: Config) -> Read:
     if found.get("expert_dtype") and found.get("scale_fmt") == "ue8m0":
         scheme = scheme._replace(scale_bits=8)
     if str(found.get("moe_quant_algo") or "").upper() == "NVFP4":
-        ignored = modules(found.get("ignore"))
-        outside = [name for name in ignored if "mtp" in name or name == "head"]
+        outside = []
+        for name in modules(found.get("ignore")):
+            if "mtp" in name or name == "head":
+                outside.append(name)
         return (NVFP4._replace(targets=("experts",)), scheme), outside
     if found.get("expert_dtype") == "fp4" or found.get("store_dtype") == "mxfp4":
         schemes = [MXFP4._replace(targets=("experts",)), scheme]
