@@ -43,8 +43,7 @@ def for_screen(sweep: Sweep) -> Sweep:
     """Return the sweep with the columns of a screen: one figure for a grid of two axes or more,
     else the main ones.
     """
-    varying = sum(axis.varies for axis in sweep.axes)
-    if varying > 1 and sweep.selection == ALL_ROWS:
+    if len(sweep.varying) > 1 and sweep.selection == ALL_ROWS:
         return sweep.with_columns([default_figure(sweep)])
     if sweep.with_train:
         shown_names = TRAIN_TABLE_OF_TIMES if TIMES[0] in sweep.columns else TRAIN_TABLE
@@ -72,7 +71,7 @@ def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
     table.
     """
     cells = list(rows)
-    varying = [axis.name for axis in sweep.axes if axis.varies]
+    varying = sweep.varying
     figures = [name for name in sweep.columns if name not in varying]
     is_grid = len(figures) == 1 and len(varying) > 1 and sweep.selection == ALL_ROWS
     fixed = []
@@ -254,7 +253,7 @@ def _default_deployments(sweep: Sweep) -> str:
     """Return each GPU's engine and dtype of weights, if no axis gives them and some are not vLLM as
     released; or ''.
     """
-    given = {axis.name for axis in sweep.axes}
+    given = sweep.by_name.keys()
     of_gpus = sweep.deployments
     has_usual = {*chain(*of_gpus.values())} <= {(DEFAULT_ENGINE, None)}
     if has_usual or {"engine", "weights_dtype"} <= given:

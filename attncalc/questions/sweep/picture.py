@@ -167,7 +167,7 @@ def _value(name: str, value: Any) -> str:
 
 def _defaults(sweep: Sweep) -> Iterator[str]:
     """Yield the engine and the dtypes that no axis gives."""
-    given = {axis.name for axis in sweep.axes}
+    given = sweep.by_name.keys()
     has_engine = "engine" in given
     has_weights_dtype = not given.isdisjoint(("dtype", "weights_dtype"))
     has_kv_dtype = not given.isdisjoint(("kv_dtype", "kv_dtype_k", "kv_dtype_v"))

@@ -57,6 +57,8 @@ class Sweep:
 
     Attributes:
         axes: The axes that were given, the outermost first.
+        by_name: The same by their names.
+        varying: The names of those that vary.
         columns: The figures.
         names: The keys of a row: the axes that vary, the context if none is given, the figures, and
             'error'.
@@ -77,6 +79,8 @@ class Sweep:
     ) -> None:
         """Raise AttncalcError if an axis has no effect on any column."""
         self.axes = tuple(axes)
+        self.by_name = {axis.name: axis for axis in axes}
+        self.varying = [axis.name for axis in axes if axis.varies]
         self.need = need
         self.selection = selection
         selected = [name for name in selection.columns if name not in AXES]
@@ -84,10 +88,9 @@ class Sweep:
         self.columns = columns
         self.with_train = with_train
         self.with_fit = has_fit(axes) and not with_train
-        keys = [axis.name for axis in axes if axis.varies]
-        given = {axis.name for axis in axes}
-        if given.isdisjoint(("context", *TRAFFIC_AXES)):  # each model has a context of its own
-            keys.append("context")
+        keys = [*self.varying]
+        if self.by_name.keys().isdisjoint(("context", *TRAFFIC_AXES)):
+            keys.append("context")  # each model has one of its own
         self.names = (*dict.fromkeys((*keys, *columns)), ERROR)
         self._flags = flags
         self.outer = [axis for axis in axes if axis.name not in INNER]
@@ -116,8 +119,9 @@ class Sweep:
     @property
     def _given(self) -> list[str]:
         """The axes and the other options that are given."""
-        flags = [name for name, value in self._flags.items() if value is not False]
-        return [*(axis.name for axis in self.axes if axis.name != "model"), *flags]
+        names = [name for name in self.by_name if name != "model"]
+        names += [name for name, value in self._flags.items() if value is not False]
+        return names
 
     def _check(self, name: str) -> None:
         option = option_name(name)
@@ -150,7 +154,7 @@ class Sweep:
     @property
     def models(self) -> Sequence[LoadedModel]:
         """The values of the axis `model`."""
-        return next(axis.values for axis in self.axes if axis.name == "model")
+        return self.by_name["model"].values
 
     @property
     def n_settings(self) -> int:
@@ -180,9 +184,11 @@ class Sweep:
     @property
     def can_have_fewest_gpus(self) -> bool:
         """Whether rows have a GPU, and their number is not given."""
-        of = {axis.name: axis.values for axis in self.axes}
-        is_open = not self.with_train and of.keys().isdisjoint(("gpus", "tp", "pp"))
-        return is_open and not all(re.match(r"\d+x", shown(gpu)) for gpu in of.get("gpu", ()))
+        given = self.by_name
+        if self.with_train or "gpu" not in given:
+            return False
+        has_number = all(re.match(r"\d+x", shown(gpu)) for gpu in given["gpu"].values)
+        return not has_number and given.keys().isdisjoint(("gpus", "tp", "pp"))
 
     def with_columns(self, columns: Sequence[str]) -> "Sweep":
         return type(self)(
@@ -212,7 +218,7 @@ class Sweep:
             if not met:
                 return ""
             failure = f"{met[0]} is {cells[met[0]]}"
-        axes = ", ".join(f"{axis.name} {cells[axis.name]}" for axis in self.axes if axis.varies)
+        axes = ", ".join(f"{name} {cells[name]}" for name in self.varying)
         return f"{axes or 'the row'}: {failure}"
 
     @property
