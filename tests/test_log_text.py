@@ -11,6 +11,7 @@ from tables import each
 
 from attncalc.errors import AttncalcError
 from attncalc.logs.log_file import LONGEST_LINE, lines_of, read_log
+from attncalc.logs.pytorch import torch_out_of_memory
 from attncalc.logs.startup_log import (
     LogRefusal,
     Printed,
@@ -19,7 +20,6 @@ from attncalc.logs.startup_log import (
     last_start,
     least,
     printed,
-    torch_out_of_memory,
 )
 
 GIB, MIB = 2**30, 2**20

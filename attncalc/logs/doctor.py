@@ -16,6 +16,7 @@ from ..serving.request import FitRequest, LoggedExcess, resolve
 from ..serving.suggestions import Suggestion, narrower_caches, suggestions, tried
 from ..units import BYTES, GIB, count, truncate
 from . import find_reader
+from .advice import share_below
 from .cause import (
     STAGES,
     Diagnosis,
@@ -27,7 +28,7 @@ from .cause import (
     taken_by_others,
 )
 from .comparison import logged_weights, without_gpu
-from .startup_log import Load, LogMemory, LogRefusal, StartupLog, share_below
+from .startup_log import Load, LogMemory, LogRefusal, StartupLog
 
 # The part of a logged figure by which the predicted one may differ: versions differ by a block or
 # by padding.

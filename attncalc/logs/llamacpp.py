@@ -16,6 +16,7 @@ from ..ggml import FILE_TYPES
 from ..units import GIB, dtype, is_dtype
 from . import startup_log as logs
 from .advice import advised, has_rows
+from .endings import unfinished
 from .lines import either, lines_of
 from .startup_log import MIB, Advice, LogChecks, LogMemory, LogRefusal, Printed, Program, StartupLog
 
@@ -123,7 +124,7 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         settings["speculative_model"] = drafter["file"]
     refusal = stated or _refusal(whole, logged)
     if refusal is None and not logged.keys() - {"n_ctx"}:
-        refusal = logs.unfinished(lines, _LINES["load"]) or _projected(text)
+        refusal = unfinished(lines, _LINES["load"]) or _projected(text)
         if refusal is None:
             return None
     path, free = logs.first(_LINES["file"], text), _free_memory(text)

@@ -17,17 +17,10 @@ from ..engines import ENGINES
 from ..errors import AttncalcError
 from ..units import truncate
 from . import READERS, find_reader
+from .endings import after_the_cache, with_end
 from .messages import UNKNOWN, Other, by_other, find_message, other_program, unknown_message
 from .metrics import with_metrics
-from .startup_log import (
-    REPEATED,
-    InUse,
-    StartupLog,
-    after_the_cache,
-    is_about_load,
-    typed_options,
-    with_end,
-)
+from .startup_log import REPEATED, InUse, StartupLog, is_about_load, typed_options
 
 # Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some
 # 10,000.

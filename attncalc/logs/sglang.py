@@ -14,17 +14,19 @@ from ..engines.sglang.versions import releases_of, sglang_version
 from ..search import first_true
 from ..units import GIB, count, parse_decimal
 from . import startup_log as logs
-from .advice import advised, has_rows
-from .lines import Section, either, lines_of
-from .startup_log import (
-    OUT_OF_MEMORY,
-    Advice,
-    LogChecks,
-    LogMemory,
-    LogRefusal,
-    Printed,
-    StartupLog,
+from .advice import (
+    advised,
+    figures_of_load,
+    has_rows,
+    larger_share,
+    more_gpus,
+    of_load,
+    smaller_share,
 )
+from .endings import without_a_start
+from .lines import Section, either, lines_of
+from .pytorch import OUT_OF_MEMORY, torch_out_of_memory
+from .startup_log import Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
 
 WEIGHTS_TOLERANCE = (2, 2)
 # Bytes that CUDA and communication take before SGLang prints what is free.
@@ -62,7 +64,7 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
     refusal = stated or _refusal(text, started=bool(logged))
     load = logs.busiest(lines, _LINES["start"], _LINES["load"], _LINES["preemption"])
     if refusal is None and not logged:
-        refusal = logs.without_a_start(load, lines, _LINES["start"], _TABLE["stages"])
+        refusal = without_a_start(load, lines, _LINES["start"], _TABLE["stages"])
         if refusal is None:
             return None
     version = logs.first(_LINES["version"], text)
@@ -183,7 +185,7 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
     no_tokens = _LINES["no_tokens"].search(text)
     no_memory = _LINES["no_memory"].search(text)
     unbalanced = _LINES["unbalanced"].search(text)
-    failed = logs.torch_out_of_memory(text, "graphs" if started else "", _TABLE["stages"])
+    failed = torch_out_of_memory(text, "graphs" if started else "", _TABLE["stages"])
     refusal = None
     if no_slots:
         batch = _LINES["requests_of_a_batch"].search(text)
@@ -351,7 +353,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     if refusal is None:
         return ()
     if refusal.kind == "overloaded":
-        name = logs.of_load(log)
+        name = of_load(log)
     elif refusal.kind in ("occupied", "no_memory"):
         name = refusal.kind
     elif refusal.where == "killed":
@@ -371,10 +373,10 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         at_once = log.load.running
     most = log.settings.get("max_running_requests")
     figures = {
-        **logs.smaller_share(log, "0.75"),
-        **logs.figures_of_load(log),
-        "larger_share": logs.larger_share(log, "0.92", least),
-        "more_gpus": logs.more_gpus(log, "--tp"),
+        **smaller_share(log, "0.75"),
+        **figures_of_load(log),
+        "larger_share": larger_share(log, "0.92", least),
+        "more_gpus": more_gpus(log, "--tp"),
         "fewer_requests": max(1, at_once // 2),
         "more_slots": 2 * int(most) if most else "N",
         "has_helpers": refusal.use.together,

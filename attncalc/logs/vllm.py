@@ -19,17 +19,19 @@ from ..errors import AttncalcError
 from ..search import first_true
 from ..units import BYTES, GIB, TOKENS, count, long_option
 from . import startup_log as logs
-from .advice import advised, has_rows
-from .lines import either, lines_of
-from .startup_log import (
-    OUT_OF_MEMORY,
-    Advice,
-    LogChecks,
-    LogMemory,
-    LogRefusal,
-    Printed,
-    StartupLog,
+from .advice import (
+    advised,
+    figures_of_load,
+    has_rows,
+    larger_share,
+    more_gpus,
+    of_load,
+    smaller_share,
 )
+from .endings import unfinished, without_a_start
+from .lines import either, lines_of
+from .pytorch import OUT_OF_MEMORY, torch_out_of_memory
+from .startup_log import Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
 
 WEIGHTS_TOLERANCE = (2, 2)
 # The figures of the cache, with their labels.
@@ -84,10 +86,10 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
     load = logs.busiest(lines, _LINES["start"], _LINES["load"], _LINES["preemption"])
     if refusal is None and not logged.keys() & {"kv_tokens", "concurrency"}:
         has_size = available or logged.keys() & {"kv_blocks", "kv_memory"}
-        ended = logs.unfinished(lines, _LINES["start"])
+        ended = unfinished(lines, _LINES["start"])
         has_ended = ended is not None and ended.where in ("error", "killed")
         if has_ended or not has_size:
-            refusal = logs.without_a_start(load, lines, _LINES["start"], _TABLE["stages"])
+            refusal = without_a_start(load, lines, _LINES["start"], _TABLE["stages"])
         if refusal is None and (has_ended or not has_size):
             return None
     return StartupLog(
@@ -206,7 +208,7 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
         where = "sampler"
     elif any(figure.number > 0 for figure in sized):
         where = "rest"
-    failed = logs.torch_out_of_memory(text, where, _TABLE["stages"])
+    failed = torch_out_of_memory(text, where, _TABLE["stages"])
     if failed or started:
         return failed
     return _without_memory(text, available)
@@ -360,7 +362,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     if refusal is None:
         return ()
     if refusal.kind == "overloaded":
-        name = logs.of_load(log)
+        name = of_load(log)
     elif refusal.kind == "too_small":
         name = "too_small"
     elif refusal.kind == "out_of_memory":
@@ -399,10 +401,10 @@ def _advised_figures(log: StartupLog) -> dict[str, Any]:
     if share < Fraction(1, 2):
         both_shares = f"{float(2 * share):.2g}"
     return {
-        **logs.smaller_share(log, "0.85"),
-        **logs.figures_of_load(log),
+        **smaller_share(log, "0.85"),
+        **figures_of_load(log),
         "larger_share": _larger_share(log),
-        "more_gpus": logs.more_gpus(log, "-tp"),
+        "more_gpus": more_gpus(log, "-tp"),
         "both_shares": both_shares,
         "large_graphs": graphs is not None and graphs.number >= 1,
         "fewer_sequences": max(1, int(log.settings.get("max_num_seqs", "256")) // 4),
@@ -477,8 +479,8 @@ def _larger_share(log: StartupLog) -> str | None:
         missing = max(0, -available.bytes)
     if missing and total and total.number and share:
         enough = Fraction(share) + Fraction(missing, total.bytes)
-        return logs.larger_share(log, _LARGEST, enough)
-    return logs.larger_share(log, _LARGEST, 0, missing)
+        return larger_share(log, _LARGEST, enough)
+    return larger_share(log, _LARGEST, 0, missing)
 
 
 # The GPU's memory
