@@ -85,79 +85,126 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
         return ()
     resolved = result.resolved
     request = result.request
-    if free := resolved.free_share:
-        words = f"{free} of the GPU's memory"
-        flag = f"{resolved.engine.share_option} {free}"
-        left = dataclasses.replace(request, gpu_memory_utilization=free)
-        return tuple(_first(words, flag, fit(left)))
-    if (
-        result.refusal
-        and (budget := budget_without_kv_memory(resolved))
-        and budget.kv_memory_high < (request.kv_memory or 0)
-        and (size := budget.kv_memory_low // GIB * GIB)
-    ):
-        left = dataclasses.replace(request, kv_memory=size)
-        return tuple(
-            _first(f"{size // GIB} GiB for the cache", f"--kv-memory {size // GIB}GiB", fit(left))
-        )
+    needed = _needed_to_start(result)
+    if needed:
+        return tuple(_first(needed, request))
     same_gpus, too_small = _on_the_same_gpus(resolved, with_share=with_share)
     same_gpus = [*_on_other_splits(resolved, same_gpus, with_share=with_share), *same_gpus]
-    gpus = list(islice(_more_gpus(resolved), 1))
+    gpus = _on_more_gpus(resolved, too_small, is_combined=not same_gpus)
     smaller = list(_smaller_workload(resolved))
-    everything = [_largest_of(too_small)] if too_small else []
-    if not (gpus or same_gpus):
-        one = (changes[-1] for changes in too_small)
-        gpus = list(
-            islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1)
-        )
-    most = gpus[0].fields["gpus"] if gpus else 0
-    fewer_gpus = (fewer for fewer in with_other_gpus(resolved) if (fewer.gpus or 1) < most)
-    if gpus and any(possible_verdict(fewer) == "may_not_fit" for fewer in fewer_gpus):
-        unnoticed = [
-            change
-            for kind in _kinds(with_share=False)
-            if kind in _FREE
-            for change in kind(resolved)
-        ]
-        unnoticed_fewer = _with(partial(_more_gpus, below=most), unnoticed, request)
-        gpus = [min((*gpus, *unnoticed_fewer), key=lambda change: change.fields["gpus"])]
+    if not same_gpus and not (smaller and result.refusal):
+        smaller += _smaller_with_others(result, too_small, has_smaller=bool(smaller))
     if gpus:
-        fewer = _with(
-            partial(_more_gpus, below=gpus[0].fields["gpus"]),
-            list(_narrow_weights(resolved)),
-            request,
+        smaller = [change for change in smaller if not _is_much_less(change, request)]
+    changes = sorted([*same_gpus, *smaller, *gpus], key=lambda change: change.cost)
+    found = tuple(_fitting(changes, request))
+    if found:
+        return found
+    narrowest = _narrow_weights(resolved, resolved.engine.narrowest_weight_dtypes)
+    found = tuple(islice(_fitting(narrowest, request), 1))
+    if found:
+        return found
+    return tuple(_with_possible_context(result, with_share=with_share))
+
+
+def _needed_to_start(result: FitResult) -> _Change | None:
+    """Return a change without which nothing starts: what is free of the GPU's memory, or less
+    memory for the cache; None if none is needed.
+    """
+    resolved = result.resolved
+    free = resolved.free_share
+    if free:
+        return _Change(
+            f"{free} of the GPU's memory",
+            f"{resolved.engine.share_option} {free}",
+            {"gpu_memory_utilization": free},
         )
-        gpus += islice(fewer, 1)
-    if not (same_gpus or (smaller and result.refusal)):
-        weights = [] if result.refusal else list(_narrow_weights(resolved))
-        # they leave more of the context
-        both = list(map(_both, _narrow_cache(resolved), weights))[:1]
-        others = both if smaller else [*weights, *both, *everything]
-        smaller += islice(_with(_smaller_workload, others, request), 2 - bool(smaller))
-    changes = [
-        *same_gpus,
-        *(change for change in smaller if not (gpus and _is_much_less(change, request))),
-        *gpus,
-    ]
-    found = tuple(_fitting(sorted(changes, key=lambda change: change.cost), request))
-    narrowest = _fitting(
-        _narrow_weights(resolved, resolved.engine.narrowest_weight_dtypes), request
-    )
-    return (
-        found
-        or tuple(islice(narrowest, 1))
-        or tuple(_with_possible_context(result, with_share=with_share))
-    )
+    if not result.refusal:
+        return None
+    budget = budget_without_kv_memory(resolved)
+    if not budget or budget.kv_memory_high >= (result.request.kv_memory or 0):
+        return None
+    size = budget.kv_memory_low // GIB * GIB
+    if not size:
+        return None
+    gib = size // GIB
+    return _Change(f"{gib} GiB for the cache", f"--kv-memory {gib}GiB", {"kv_memory": size})
 
 
-def _first(words: str, flag: str, changed: FitResult) -> Iterator[Suggestion]:
+def _first(change: _Change, request: FitRequest) -> Iterator[Suggestion]:
     """Yield a change without which nothing starts, alone if it is enough, or with the changes that
     it needs.
     """
+    changed = fit(change.apply(request))
     if changed.verdict == "fits":
-        yield Suggestion(words, flag, changed)
-    for change in suggestions(changed, with_share=False):
-        yield change._replace(change=f"{words}, {change.change}", flag=f"{flag} {change.flag}")
+        yield Suggestion(change.words, change.flag, changed)
+    for other in suggestions(changed, with_share=False):
+        yield other._replace(
+            change=f"{change.words}, {other.change}", flag=f"{change.flag} {other.flag}"
+        )
+
+
+def _on_more_gpus(
+    resolved: ResolvedRequest, too_small: Sequence[Sequence[_Change]], *, is_combined: bool
+) -> list[_Change]:
+    """Return the fewest GPUs that are enough, and fewer of them with narrower weights; [] if none
+    are.
+
+    Args:
+        resolved: The request.
+        too_small: Changes on the same GPUs that are not enough, by kind.
+        is_combined: Whether GPUs that are not enough alone are combined with those changes.
+    """
+    request = resolved.request
+    more = next(_more_gpus(resolved), None)
+    if more is None and is_combined:
+        others = [*_narrow_cache(resolved), *(changes[-1] for changes in too_small)]
+        if too_small:
+            others.append(_largest_of(too_small))
+        more = next(_with(_more_gpus, others, request), None)
+    if more is None:
+        return []
+    more = _with_what_nobody_notices(more, resolved)
+    below = partial(_more_gpus, below=more.fields["gpus"])
+    return [more, *islice(_with(below, list(_narrow_weights(resolved)), request), 1)]
+
+
+def _with_what_nobody_notices(more: _Change, resolved: ResolvedRequest) -> _Change:
+    """Return more GPUs, or fewer of them that are enough with a change that users do not notice."""
+    most = more.fields["gpus"]
+    fewer_gpus = (fewer for fewer in with_other_gpus(resolved) if (fewer.gpus or 1) < most)
+    if not any(possible_verdict(fewer) == "may_not_fit" for fewer in fewer_gpus):
+        return more
+    unnoticed: list[_Change] = []
+    for kind in _kinds(with_share=False):
+        if kind in _FREE:
+            unnoticed += kind(resolved)
+    fewer = _with(partial(_more_gpus, below=most), unnoticed, resolved.request)
+    return min((more, *fewer), key=lambda change: change.fields["gpus"])
+
+
+def _smaller_with_others(
+    result: FitResult, too_small: Sequence[Sequence[_Change]], *, has_smaller: bool
+) -> list[_Change]:
+    """Return a smaller workload together with other changes, which leave more of the context.
+
+    Args:
+        result: What does not fit.
+        too_small: Changes on the same GPUs that are not enough, by kind.
+        has_smaller: Whether a smaller workload is enough alone. Then it is only combined with a
+            narrower cache and narrower weights together.
+    """
+    resolved = result.resolved
+    weights: list[_Change] = []
+    if not result.refusal:
+        weights = list(_narrow_weights(resolved))
+    both = list(map(_both, _narrow_cache(resolved), weights))[:1]
+    if has_smaller:
+        return list(islice(_with(_smaller_workload, both, result.request), 1))
+    others = [*weights, *both]
+    if too_small:
+        others.append(_largest_of(too_small))
+    return list(islice(_with(_smaller_workload, others, result.request), 2))
 
 
 def _on_the_same_gpus(
@@ -173,17 +220,7 @@ def _on_the_same_gpus(
     too_small: dict[_Kind, list[_Change]] = {}
     enough: dict[_Kind, _Change] = {}
     kinds = _kinds(with_share=with_share)
-    usual = (
-        resolve(dataclasses.replace(request, gpu_memory_utilization=None)).share
-        if resolved.share
-        else None
-    )
-    share = resolved.share  # the default costs nothing
-    if (
-        share
-        and usual
-        and share.numerator * usual.denominator < usual.numerator * share.denominator
-    ):
+    if _is_below_default(resolved):  # the default costs nothing
         kinds.sort(key=lambda kind: kind is not _larger_share)
     for kind in (*kinds, *offload):
         for change in kind(resolved):
@@ -193,22 +230,40 @@ def _on_the_same_gpus(
                 break
             if verdict:
                 too_small.setdefault(kind, []).append(change)
-    single, free, all_kinds = list(enough.values()), list[_Change](), list(too_small.values())
+    all_kinds = list(too_small.values())
+    single = list(enough.values())
+    free: list[_Change] = []
     if not enough.keys() & _FREE:
-        free = list(
-            _together([too_small[kind] for kind in too_small if kind in _FREE], request, most=2)
-        )[:1]
-    pairs = []
+        free_kinds = [changes for kind, changes in too_small.items() if kind in _FREE]
+        free = list(_together(free_kinds, request, most=2))[:1]
+    pairs: list[_Change] = []
     if not (single or free):
-        with_weights = (_with(kind, list(_narrow_weights(resolved)), request) for kind in offload)
-        pairs = list(_together(all_kinds, request)) or list(
-            islice(chain.from_iterable(with_weights), 1)
-        )
+        pairs = list(_together(all_kinds, request)) or _offload_narrow_weights(resolved, offload)
     elif len(single) + len(free) < MAX_PAIRS:
         pairs = [pair for pair in _together(all_kinds, request, most=2) if pair not in free]
     elif _narrow_cache in enough and _narrow_weights in enough:
         pairs = [_both(enough[_narrow_cache], enough[_narrow_weights])]
     return [*free, *single, *pairs], all_kinds
+
+
+def _offload_narrow_weights(resolved: ResolvedRequest, offload: Sequence[_Kind]) -> list[_Change]:
+    """Return the first change that narrows the weights and leaves some on the host; [] without
+    one.
+    """
+    weights = list(_narrow_weights(resolved))
+    changes = (_with(kind, weights, resolved.request) for kind in offload)
+    return list(islice(chain.from_iterable(changes), 1))
+
+
+def _is_below_default(resolved: ResolvedRequest) -> bool:
+    """Return whether the engine's default is a larger share of the GPU's memory."""
+    share = resolved.share
+    if share is None:
+        return False
+    default = resolve(dataclasses.replace(resolved.request, gpu_memory_utilization=None)).share
+    if default is None:
+        return False
+    return share.numerator * default.denominator < default.numerator * share.denominator
 
 
 def _on_other_splits(
@@ -255,18 +310,19 @@ def _with_possible_context(result: FitResult, *, with_share: bool) -> Iterator[S
 
 def tried(resolved: ResolvedRequest, *, with_share: bool = True) -> str:
     """Return what `suggestions` tries for a request, in words."""
-    words = [
-        _ON_THE_SAME_GPUS[kind]
-        for kind in _kinds(with_share=with_share)
-        if any(True for _ in kind(resolved))
-    ]
+    words = []
+    for kind in _kinds(with_share=with_share):
+        if next(kind(resolved), None):
+            words.append(_ON_THE_SAME_GPUS[kind])
     if resolved.share and resolved.gpu:
-        has_host = resolved.engine.offload_options and not (
-            resolved.gpu.is_cpu or resolved.gpu.unified
-        )
-        words += ["layers on the host"] if has_host else []
-        words += ["more GPUs"] if any(True for _ in with_other_gpus(resolved)) else []
-    words += ["a shorter context", *(["a smaller batch"] if resolved.workload.batch > 1 else [])]
+        has_host = not (resolved.gpu.is_cpu or resolved.gpu.unified)
+        if has_host and resolved.engine.offload_options:
+            words.append("layers on the host")
+        if next(with_other_gpus(resolved), None):
+            words.append("more GPUs")
+    words.append("a shorter context")
+    if resolved.workload.batch > 1:
+        words.append("a smaller batch")
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
@@ -280,11 +336,13 @@ def best_of_each_cost(
     first. `lines` are how many each of them takes, and `room` how many there are for all.
     """
     costs = [change.cost for change in changes]
-    earlier = [costs[:i].count(cost) for i, cost in enumerate(costs)]
+
+    def worth(i: int) -> tuple[int, int, int]:
+        earlier = costs[:i].count(costs[i])
+        return earlier, lines[i] if earlier else 0, i
+
     kept = [0]
-    for i in sorted(
-        range(1, len(changes)), key=lambda i: (earlier[i], lines[i] * (earlier[i] > 0), i)
-    ):
+    for i in sorted(range(1, len(changes)), key=worth):
         if sum(lines[j] for j in (*kept, i)) <= room:
             kept.append(i)
     return tuple(changes[i] for i in sorted(kept))
@@ -361,8 +419,11 @@ def _together(
 
     if len(kinds) < 2 or not _works(_largest_of(kinds), request):
         return
-    sizes = range(2, (most or len(kinds)) + 1)
-    yield from next(filter(None, (list(islice(of_size(size), MAX_PAIRS)) for size in sizes)), [])
+    for size in range(2, (most or len(kinds)) + 1):
+        found = list(islice(of_size(size), MAX_PAIRS))
+        if found:
+            yield from found
+            return
 
 
 def _with(kind: _Kind, changes: Sequence[_Change], request: FitRequest) -> Iterator[_Change]:
@@ -451,27 +512,29 @@ def _narrow_weights(
     stored = resolved.request.model.stored
     if stored and stored.kind == "GGUF":  # another file has other weights
         return
+    in_half = None
     if resolved.args.dtype.name == "fp32":
         half = half_dtype(resolved.request, resolved.engine)
-    else:
-        half = None
-    if half:
-        yield (
-            in_half := _Change(
+        if half:
+            in_half = _Change(
                 f"computing in {half}", f"--dtype {half}", workload={"dtype": half}, cost=_CACHE
             )
-        )
-    bits = weight_bits(
-        file_type(resolved.model) or resolved.weights_dtype or resolved.args.dtype.name
-    )
-    for name in resolved.engine.narrower_weight_dtypes if names is None else names:
-        if weight_bits(name) < bits:
-            cost = _WEIGHTS if weight_bits(name) >= 4 else _ROUGH
+            yield in_half
+    current = file_type(resolved.model) or resolved.weights_dtype or resolved.args.dtype.name
+    if names is None:
+        names = resolved.engine.narrower_weight_dtypes
+    for name in names:
+        bits = weight_bits(name)
+        if bits < weight_bits(current):
             change = _Change(
-                f"weights in {name}", f"--weights-dtype {name}", {"weights_dtype": name}, cost=cost
+                f"weights in {name}",
+                f"--weights-dtype {name}",
+                {"weights_dtype": name},
+                cost=_WEIGHTS if bits >= 4 else _ROUGH,
             )
-            # kernels of quantized weights compute in 16 bits
-            yield _both(in_half, change) if half else change
+            if in_half:  # kernels of quantized weights compute in 16 bits
+                change = _both(in_half, change)
+            yield change
 
 
 def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
@@ -527,16 +590,24 @@ def _other_split(resolved: ResolvedRequest) -> Iterator[_Change]:
             yield _Change("DP attention", ranks[0], {**ranks[1], "gpus": gpus})
         if "dcp" in resolved.engine.splits and args.dcp == 1 < args.tp:
             yield _Change("decode context parallelism", f"--dcp {args.tp}", {"dcp": args.tp})
-    for other in with_other_gpus(resolved) if resolved.copies > 1 else ():
+    if resolved.copies > 1:
+        yield from _fewer_copies(resolved)
+
+
+def _fewer_copies(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield splits of the same GPUs with fewer copies of the model, on more GPUs each."""
+    gpus = resolved.gpus
+    for other in with_other_gpus(resolved):
         tp = other.tp or 1
-        copy = (other.tp or 1) * other.pp
+        copy = tp * other.pp
         if resolved.devices < copy <= gpus and gpus % copy == 0:
             fields = {"tp": tp, "pp": other.pp}
+            flag = f"--tp {tp}"
+            if other.pp != resolved.args.pp:
+                flag += f" --pp {other.pp}"
             if resolved.dp > 1:
                 fields["dp"] = gpus // copy
-            flag = " ".join(
-                f"--{name} {n}" for name, n in fields.items() if name != "pp" or n != args.pp
-            )
+                flag += f" --dp {gpus // copy}"
             yield _Change(plural(gpus // copy, "replica"), flag, {**fields, "gpus": gpus})
 
 
@@ -547,39 +618,54 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
     GPUs of replicas that are there hold fewer copies first. Of equally many GPUs, those of one copy
     come before further replicas, if it is in one node. Only numbers `below` another one are tried.
     """
-    current = resolved.gpus if resolved.whole_layers else resolved.devices * resolved.dp
+    current = resolved.devices * resolved.dp
+    if resolved.whole_layers:
+        current = resolved.gpus
+    # (GPUs, whether a copy crosses nodes, whether there are more replicas, GPUs of a copy)
     waiting: list[tuple[tuple[int, bool, bool, int], _Change]] = []
     for request in with_other_gpus(resolved):
         copy = request.gpus or current
-        if resolved.whole_layers or resolved.gpus % copy:
-            there = 1
-        else:
-            there = max(1, resolved.gpus // copy)
         if copy >= below:
             break
         # all that follow have at least the GPUs of this copy
         while waiting and waiting[0][0] < (copy,):
             yield from _if_enough(heappop(waiting)[1], resolved)
-        is_less = copy < current or (resolved.whole_layers and copy == current)
-        needed = 0 if is_less else _copies(request, resolved.request.workload.batch)
-        gpus = copy * max(needed, there)
-        if not needed or not resolved.gpus < gpus < below:
+        if copy < current or (resolved.whole_layers and copy == current):
             continue
-        tp = "" if resolved.whole_layers else f" --tp {request.tp}"
-        pp = f" --pp {request.pp}" if request.pp > 1 else ""
-        if gpus == copy:
-            words = f"{count(gpus)} GPUs"
-        else:
-            words = f"{count(copy)} GPUs per replica"
-        if copy == current:
-            words = plural(gpus // copy, "replica")
-        fields = {"gpus": gpus, "tp": request.tp, "pp": request.pp}
-        cost = 0 if gpus <= (resolved.request.gpus_there or 0) else _HARDWARE
-        change = _Change(words, f"--gpus {gpus}{tp}{pp}", fields, cost=cost)
-        crosses_nodes = resolved.gpu is not None and copy > resolved.gpu.per_node
-        heappush(waiting, ((gpus, crosses_nodes, needed > there, copy), change))
+        needed = _copies(request, resolved.request.workload.batch)
+        there = 1
+        if not resolved.whole_layers and resolved.gpus % copy == 0:
+            there = max(1, resolved.gpus // copy)
+        gpus = copy * max(needed, there)
+        if needed and resolved.gpus < gpus < below:
+            change = _on_gpus(request, gpus, copy, current, resolved)
+            crosses_nodes = resolved.gpu is not None and copy > resolved.gpu.per_node
+            heappush(waiting, ((gpus, crosses_nodes, needed > there, copy), change))
     while waiting:
         yield from _if_enough(heappop(waiting)[1], resolved)
+
+
+def _on_gpus(
+    request: FitRequest, gpus: int, copy: int, current: int, resolved: ResolvedRequest
+) -> _Change:
+    """Return the change to so many GPUs, of which each copy of the model has `copy`, instead of
+    `current`.
+    """
+    if copy == current:
+        words = plural(gpus // copy, "replica")
+    elif copy == gpus:
+        words = f"{count(gpus)} GPUs"
+    else:
+        words = f"{count(copy)} GPUs per replica"
+    flag = f"--gpus {gpus}"
+    if not resolved.whole_layers:
+        flag += f" --tp {request.tp}"
+    if request.pp > 1:
+        flag += f" --pp {request.pp}"
+    cost = _HARDWARE
+    if gpus <= (resolved.request.gpus_there or 0):
+        cost = 0
+    return _Change(words, flag, {"gpus": gpus, "tp": request.tp, "pp": request.pp}, cost=cost)
 
 
 def _if_enough(change: _Change, resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -596,7 +682,8 @@ def _copies(request: FitRequest, batch: int) -> int:
         resolved = resolve(request)
         if resolved.whole_layers:
             return int(possible_verdict(request) == "fits")
-        if sequences := sure_sequences(resolved):
+        sequences = sure_sequences(resolved)
+        if sequences:
             return -(-batch // (sequences * resolved.replicas))
         return int(possible_verdict(request) == "fits")  # without a limit
     except AttncalcError:
@@ -649,4 +736,6 @@ def with_attention_ranks(result: FitResult) -> AttentionRanks | None:
         other = fit(dataclasses.replace(request, **changes, gpus=resolved.gpus))
     except AttncalcError:
         return None
-    return AttentionRanks(flags, other if other.fits else None)
+    if other.fits:
+        return AttentionRanks(flags, other)
+    return AttentionRanks(flags, None)
