@@ -82,16 +82,18 @@ class LlamaCppLayout:
         args = self.args
         name = self.args.release.name
         fork = args.release.fork
-        version = "ik_llama.cpp" if fork else f"as in llama-cpp-python {VERSION}"
+        version = f"as in llama-cpp-python {VERSION}"
         if name.startswith("b"):
             version = f"build {name}"
+        elif fork:
+            version = "ik_llama.cpp"
         k, v = (TYPES[kv_type.name] for kv_type in args.types)
         facts = [version, f"n_seq_max {args.slots}", f"K {k}, V {v}"]
         if self.start.window:
             facts.append("swa_full true" if args.swa_full else f"n_ubatch {args.micro_batch}")
-        if fork:
-            return tuple(facts)
-        return (*facts, f"kv_unified {'true' if args.is_unified else 'false'}")
+        if not fork:
+            facts.append("kv_unified true" if args.is_unified else "kv_unified false")
+        return tuple(facts)
 
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes with -np `batch` (or with the given slots, if they are more) and
@@ -119,12 +121,15 @@ class LlamaCppLayout:
         """
         slots = self.args.slots
         window = self.start.window
-        full_cells = window_cells = padded(slots * context)
+        full_cells = padded(slots * context)
+        window_cells = full_cells
         if window:
             if kept is None:
                 return None
-            # one token more for a stop token, with several slots (Init)
-            kept = max(kept, window + (slots > 1))
+            in_window = window
+            if slots > 1:  # one token more for a stop token (Init)
+                in_window += 1
+            kept = max(kept, in_window)
             if kept < context:
                 window_cells = padded(slots * kept + self.args.micro_batch)
         states = slots * (1 + _CHECKPOINTS) * self._state_bytes_per_sequence
@@ -145,8 +150,7 @@ class LlamaCppLayout:
             self._stream_bytes(full_cells, window_cells) + self._state_bytes_per_sequence
         )
         divisor = named(sequence_bytes, "kv_bytes_per_sequence", "bytes of a sequence")
-        shares_cells = self.args.is_unified
-        if shares_cells:
+        if self.args.is_unified:
             concurrency = self._shared_concurrency(memory, context)
         else:
             concurrency = ratio(memory, divisor)
@@ -156,12 +160,13 @@ class LlamaCppLayout:
             concurrency = ratio(
                 symbol("LLAMA_MAX_SEQ", MAX_SEQUENCES, "sequences that llama.cpp supports"), 1
             )
-        only_states = sequence_bytes and not self.start.buffers
-        if self.start.per_slot:
-            largest_n_ctx = self._searched_n_ctx
+        n_ctx: int
+        if sequence_bytes and not self.start.buffers:  # states only
+            n_ctx = memory * tokens // divisor
+        elif self.start.per_slot:
+            n_ctx = self._searched_n_ctx(memory)
         else:
-            largest_n_ctx = self._largest_n_ctx
-        n_ctx = memory * tokens // divisor if only_states else largest_n_ctx(memory)
+            n_ctx = self._largest_n_ctx(memory)
         details = self._details(context, sequence_bytes, full_cells, window_cells)
         return Pool(None, quantity(n_ctx), concurrency, tuple(details), self.start.lines(context))
 
@@ -219,14 +224,16 @@ class LlamaCppLayout:
             )
         if not self.buffers:  # a GPU whose layers have states only
             return NO_LIMIT if free >= 0 else quantity(0)
-        full_cell, window_cell = self._stream_bytes(1, 0), self._stream_bytes(0, 1)
+        full_cell = self._stream_bytes(1, 0)
+        window_cell = self._stream_bytes(0, 1)
         if self.start.window is None or self.args.swa_full:
             return _padded_cells(free, streams, full_cell + window_cell)
         ubatch = symbol("n_ubatch", self.args.micro_batch, "tokens of a micro-batch (-ub)")
         largest_window = padded(window_tokens(self.args, self.start.window, slots) + ubatch)
         if not full_cell:  # a GPU whose layers have sliding windows only
-            fits = free >= streams * largest_window * window_cell
-            return NO_LIMIT if fits else _padded_cells(free, streams, window_cell)
+            if free >= streams * largest_window * window_cell:
+                return NO_LIMIT
+            return _padded_cells(free, streams, window_cell)
         # Once the context is longer than the window's buffer, that buffer no longer grows.
         n_ctx = _padded_cells(free - streams * (largest_window * window_cell), streams, full_cell)
         if n_ctx >= streams * largest_window:
@@ -258,14 +265,12 @@ class LlamaCppLayout:
         """
         limit = MAX_SEQUENCES + 2  # above MAX_SEQUENCES, to which `pool` cuts the result
         batch = first_true(lambda n: n == limit or self.needed(n, context) > memory, 0, limit) - 1
-        needed = named(
-            self.needed(batch, context) if batch else 0,
-            "kv_bytes_of_B",
-            "bytes of that many sequences",
-        )
-        return Ratio(
-            batch, 1, most("B", batch, "concurrent sequences that fit", needed, memory).formula
-        )
+        size = 0
+        if batch:
+            size = self.needed(batch, context)
+        needed = named(size, "kv_bytes_of_B", "bytes of that many sequences")
+        found = most("B", batch, "concurrent sequences that fit", needed, memory)
+        return Ratio(batch, 1, found.formula)
 
 
 def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayout:
@@ -280,66 +285,96 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     cache_specs = [cached for spec in merged for cached in spec.cached]
     if not cache_specs:
         raise AttncalcError(*NO_CACHE)
-    for cached in cache_specs:
-        check_supported(cached, args.types, fork=release.fork)
+    _check_specs(cache_specs, args)
     window = model_window(cache_specs, fork=release.fork)
     states = state_rows(merged)
-    pooled = has_pools(cache_specs)
-    if pooled:
-        release.require(
-            "has_compressed_attention", "llama.cpp", "compressed attention (DeepSeek-V4)"
-        )
-    if not (release.has_latents or release.fork) and any(
-        cached.role == "latent" for cached in cache_specs
-    ):
-        raise AttncalcError(
-            f"llama.cpp {release.name} stores K and V of every head, not MLA's latents",
-            "use --attention mha",
-        )
     if args.speculative_tokens and not states and not args.has_draft_context:
         raise AttncalcError(
             "--speculative-tokens has no effect on a model without recurrent states",
             "leave --speculative-tokens out",
         )
-    buffers, layers = buffers_of(merged, args.types, window), layer_by_layer(specs)
-    draft = _draft_buffer(layers, args) if args.has_draft_context else ()
-    placed = placement_of(len(layers), args)
+    buffers = buffers_of(merged, args.types, window)
+    layers = layer_by_layer(specs)
+    draft: tuple[Buffer, ...] = ()
+    if args.has_draft_context:
+        draft = _draft_buffer(layers, args)
     # without a GPU nothing is divided
-    on_devices = (
-        {"CPU" if args.on_cpu else f"{args.backend}0": buffers}
-        if args.gpus > 1 or args.device_memory is not None
-        else {}
+    on_devices = {}
+    if args.gpus > 1 or args.device_memory is not None:
+        on_devices = {"CPU" if args.on_cpu else f"{args.backend}0": buffers}
+    start = Start(
+        args,
+        buffers,
+        states,
+        window,
+        len(layers),
+        on_devices,
+        draft,
+        per_slot=has_pools(cache_specs),
     )
-    start = Start(args, buffers, states, window, len(layers), on_devices, draft, per_slot=pooled)
-    whole = LlamaCppLayout(
-        start, (*buffers, *draft), states, tuple(_notes(cache_specs, args, window))
-    )
-    if not on_devices or (args.gpus == 1 and not placed.is_partial and not args.no_kv_offload):
+    notes = tuple(_notes(cache_specs, args, window))
+    whole = LlamaCppLayout(start, (*buffers, *draft), states, notes)
+    placed = placement_of(len(layers), args)
+    is_on_one = args.gpus == 1 and not placed.is_partial and not args.no_kv_offload
+    if not on_devices or is_on_one:
         return whole
-    places = [HOST] * len(layers) if args.no_kv_offload else placed.layers
+    places: Sequence[int] = placed.layers
+    if args.no_kv_offload:
+        places = [HOST] * len(layers)
+    return _on_devices(whole, layers, places, placed.gpus)
 
-    def part(device: int) -> LlamaCppLayout:
-        held = merge_equal(
-            [layer for layer, place in zip(layers, places, strict=True) if place == device]
+
+def _on_devices(
+    whole: LlamaCppLayout, layers: Sequence[LayerCacheSpec], places: Sequence[int], gpus: int
+) -> LlamaCppLayout:
+    """Return the layout with a part for each GPU, and one for the host if it has some of the cache.
+
+    `places` is the GPU of each layer's cache, or HOST. The drafter's cache is on the last GPU.
+    """
+    args = whole.args
+    held: dict[int, list[LayerCacheSpec]] = {place: [] for place in (*range(gpus), HOST)}
+    for layer, place in zip(layers, places, strict=True):
+        held[place].append(layer)
+    with_drafter = HOST if args.no_kv_offload else gpus - 1
+    parts = {}
+    for place, members in held.items():
+        merged = merge_equal(members)
+        buffers = buffers_of(merged, args.types, whole.start.window)
+        if place == with_drafter:
+            buffers = (*buffers, *whole.start.draft)
+        parts[place] = dataclasses.replace(
+            whole, buffers=buffers, states=state_rows(merged), is_part=True
         )
-        buffers = buffers_of(held, args.types, window)
-        states = state_rows(held)
-        if device == (HOST if args.no_kv_offload else placed.gpus - 1):
-            buffers = (*buffers, *draft)
-        return dataclasses.replace(whole, buffers=buffers, states=states, is_part=True)
-
-    gpus, host = [part(device) for device in range(placed.gpus)], part(HOST)
-    on_devices = {
-        "CPU": host.buffers,
-        **{f"{args.backend}{i}": gpu.buffers for i, gpu in enumerate(gpus)},
-    }
-    start = dataclasses.replace(start, devices=on_devices)
+    devices = {"CPU": parts[HOST].buffers}
+    for i in range(gpus):
+        devices[f"{args.backend}{i}"] = parts[i].buffers
+    start = dataclasses.replace(whole.start, devices=devices)
+    host = None
+    if parts[HOST].buffers or parts[HOST].states:
+        host = dataclasses.replace(parts[HOST], start=start)
     return dataclasses.replace(
         whole,
         start=start,
-        parts=tuple(dataclasses.replace(gpu, start=start) for gpu in gpus),
-        host=dataclasses.replace(host, start=start) if host.buffers or host.states else None,
+        parts=tuple(dataclasses.replace(parts[i], start=start) for i in range(gpus)),
+        host=host,
     )
+
+
+def _check_specs(cache_specs: Sequence[CacheSpec], args: LlamacppArgs) -> None:
+    """Raise AttncalcError if this version cannot store such caches."""
+    release = args.release
+    for cached in cache_specs:
+        check_supported(cached, args.types, fork=release.fork)
+    if has_pools(cache_specs):
+        release.require(
+            "has_compressed_attention", "llama.cpp", "compressed attention (DeepSeek-V4)"
+        )
+    has_latents = any(cached.role == "latent" for cached in cache_specs)
+    if has_latents and not (release.has_latents or release.fork):
+        raise AttncalcError(
+            f"llama.cpp {release.name} stores K and V of every head, not MLA's latents",
+            "use --attention mha",
+        )
 
 
 def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple[Buffer, ...]:
@@ -358,10 +393,10 @@ def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple
                 "give one GPU, or --speculative-layers 1 for multi-token prediction",
             )
     else:
-        with_keys = [
-            layer for layer in layers if any(cached.per == "token" for cached in layer.cached)
-        ]
-        drafted = with_keys[-1:] * args.speculative_layers
+        drafted = []
+        for layer in layers:
+            if any(cached.per == "token" for cached in layer.cached):
+                drafted = [layer] * args.speculative_layers
     if any(has_pools(layer.cached) for layer in (*layers, *drafted)):
         raise AttncalcError(
             "attncalc does not know how llama.cpp stores a drafter of compressed attention "
@@ -369,7 +404,8 @@ def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple
             "leave the drafter out",
         )
     merged = merge_equal(drafted)
-    for cached in (cached for spec in merged for cached in spec.cached):
+    cache_specs = [cached for spec in merged for cached in spec.cached]
+    for cached in cache_specs:
         check_supported(cached, args.draft_types, fork=args.release.fork)
         if cached.per != "token":
             raise AttncalcError(

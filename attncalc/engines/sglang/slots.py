@@ -59,7 +59,8 @@ class StatePool(NamedTuple):
     drafted_tokens: int  # tokens that a drafter proposes
     max_running_requests: int | None  # concurrent sequences, if they are limited
     fixed_slots: int | None  # the number of slots, if an option sets it instead of the ratio
-    padding: int = 1  # 1 if the pool's share has the slot that no sequence gets, else 0
+    # slots of the pool's share that no sequence gets: 1, or 0 if there is none
+    padding: int = 1
     reserved: int = 0  # bytes of all copies, if they are taken from the memory before it is divided
 
     def slots(self, memory: int) -> Quantity:
@@ -73,16 +74,17 @@ class StatePool(NamedTuple):
         denominator = self.ratio.numerator + self.ratio.denominator
         slot = self._named_slot
         share = self._without_reserved(memory) * numerator
-        if not self.drafted_tokens:
-            slots = share // (denominator * slot)
-            slots = slots - 1 if self.padding else slots
-        else:
+        if self.drafted_tokens:
             # slots + 1 + (slots / per_sequence + 1) * drafted_tokens, times slot, is the pool's
             # share
             if self.padding:
                 share = share - denominator * slot * (1 + self.drafted_tokens)
             per_slot = denominator * slot * (self.per_sequence + self.drafted_tokens)
             slots = share * self.per_sequence // per_slot
+        else:
+            slots = share // (denominator * slot)
+            if self.padding:
+                slots = slots - 1
         return max(quantity(slots), quantity(0))
 
     def token_memory(self, memory: int, slots: int) -> Quantity:
@@ -91,17 +93,14 @@ class StatePool(NamedTuple):
         """
         if not slots:
             return quantity(0)
-        left = (
-            self._without_reserved(memory)
-            - (slots + 1 if self.padding else slots) * self._named_slot
-        )
+        slot = self._named_slot
+        taken = slots
+        if self.padding:
+            taken = slots + 1
+        left = self._without_reserved(memory) - taken * slot
         if self.drafted_tokens:
-            left = (
-                left
-                - (self._running(int(slots)) + self.padding)
-                * self.drafted_tokens
-                * self._named_slot
-            )
+            sequences = self._running(int(slots)) + self.padding
+            left = left - sequences * self.drafted_tokens * slot
         return max(quantity(left), quantity(0))
 
     def _without_reserved(self, memory: int) -> int:
@@ -142,9 +141,10 @@ class StatePool(NamedTuple):
         B), but also from 65 to 79 B.
         """
         n = self._enough_slots(token_bytes, slots)
-        while (
-            n > slots and self._least_memory_with(n - 1) - self._state_bytes(n - 1) >= token_bytes
-        ):
+        while n > slots:
+            for_tokens = self._least_memory_with(n - 1) - self._state_bytes(n - 1)
+            if for_tokens < token_bytes:
+                break
             n -= 1
         if n == slots:
             return self._least_memory_with(n)
@@ -183,10 +183,7 @@ class StatePool(NamedTuple):
 
     def _state_bytes(self, slots: int) -> int:
         """Return the bytes of the pool with that number of slots, with a drafter's copies."""
-        if self.drafted_tokens:
-            copies = (self._running(slots) + self.padding) * self.drafted_tokens
-        else:
-            copies = 0
+        copies = (self._running(slots) + self.padding) * self.drafted_tokens
         return (slots + self.padding + copies) * int(self.slot)
 
     def _running(self, slots: int) -> int:
@@ -259,7 +256,8 @@ class SglangLayout:
 
     def pool(self, memory: int, context: int) -> Pool:
         """Return what fits. SGLang does not log a concurrency: it is computed from the pools."""
-        memory = token_memory = symbol("kv_memory", memory, "bytes for the cache")
+        memory = symbol("kv_memory", memory, "bytes for the cache")
+        token_memory = memory
         slots = None
         if self.states is not None:
             slots = self.states.slots(memory)
@@ -310,7 +308,8 @@ class SglangLayout:
             return max(0, int(memory) - self._fixed_bytes(stage)) / token_cost, -token_cost
 
         stage, cost, per_tokens = min(self._stage_costs(), key=fits)
-        if fixed := self._fixed_bytes(stage):
+        fixed = self._fixed_bytes(stage)
+        if fixed:
             memory = quantity(maximum(memory - named(fixed, "fixed_bytes", _FIXED), 0))
         if per_tokens == 1:
             cost = named(cost, "kv_bytes_per_token", "bytes of a token in all layers")
@@ -365,34 +364,27 @@ class SglangLayout:
         row = self.pools.full.total
         indexer = self.pools.indexer
         if self._heads_per_dcp > 1:
-            row = (
-                symbol_like(
-                    row, "heads_per_dcp", self._heads_per_dcp, "times the KV heads without --dcp"
-                )
-                * row
-            )
+            meaning = "times the KV heads without --dcp"
+            row = symbol_like(row, "heads_per_dcp", self._heads_per_dcp, meaning) * row
         layers = symbol_like(row, "L", stage.full, "layers")
         drafted = symbol_like(row, "L_draft", self.drafted, "layers of the drafter")
-        whole: list[int] = []
+        whole: list[int] = []  # what is stored of every token
         if indexer:
-            whole.append(
-                symbol_like(row, "L_indexer", stage.indexers, "layers with an indexer") * indexer
-            )
+            indexers = symbol_like(row, "L_indexer", stage.indexers, "layers with an indexer")
+            whole.append(indexers * indexer)
             if self.drafted:
                 whole.append(drafted * (row + indexer))
         elif self.drafted:
             layers = layers + drafted
         if self.draft_row:
-            whole.append(
-                symbol_like(
-                    row, "draft_row", self.draft_row, "bytes of a token in the drafter's layers"
-                )
-            )
+            meaning = "bytes of a token in the drafter's layers"
+            whole.append(symbol_like(row, "draft_row", self.draft_row, meaning))
+        divided = layers * row
         if not whole:
-            return layers * row
-        return layers * row + (
-            summed(whole) if self.args.dcp == 1 else self._dcp(row) * summed(whole)
-        )
+            return divided
+        if self.args.dcp == 1:
+            return divided + summed(whole)
+        return divided + self._dcp(row) * summed(whole)
 
     @property
     def _heads_per_dcp(self) -> int:
@@ -447,7 +439,9 @@ class SglangLayout:
         token, 127 + 128 + 1 + 1 = 257.
         """
         steps = max(1, self.args.speculative_tokens)
-        next_tokens = 2 * steps if self.args.has_drafter else self.page
+        next_tokens = self.page
+        if self.args.has_drafter:
+            next_tokens = 2 * steps
         tokens = self.pools.window + _EVICTION_INTERVAL * steps + self.page + next_tokens
         limit = -(-tokens // self.page) * self.page
         context_tokens = self._round_up_to_pages(context)
@@ -479,10 +473,9 @@ class SglangLayout:
             ratio(named(tokens, "kv_tokens", "tokens of the pool"), self._round_up_to_pages(length))
         ]
         if swa_tokens is not None:
-            starts = swa_tokens > self.pools.window + self.page
-            usable = named(
-                swa_tokens if starts else 0, "swa_tokens", "tokens of the sliding-window pool"
-            )
+            if swa_tokens <= self.pools.window + self.page:  # SGLang does not start
+                swa_tokens = quantity(0)
+            usable = named(swa_tokens, "swa_tokens", "tokens of the sliding-window pool")
             limits.append(ratio(usable, self._swa_tokens_per_sequence(length)))
         if self.states is not None and slots is not None:
             per_sequence = symbol(
@@ -526,14 +519,15 @@ class SglangLayout:
         full = self.pools.full
         swa = self.pools.swa
         if slots is not None:
-            convolution, ssm = (
-                (slots + 1) * int(part) / GIB for part in (stage.convolution, stage.ssm)
-            )
-            yield (
+            convolution = (slots + 1) * int(stage.convolution) / GIB
+            ssm = (slots + 1) * int(stage.ssm) / GIB
+            line = (
                 f"Mamba Cache is allocated. max_mamba_cache_size: {int(slots)}, conv_state size: "
-                f"{convolution:.2f}GB, "
-                f"ssm_state size: {ssm:.2f}GB" + (" ..." if self.args.speculative_tokens else "")
+                f"{convolution:.2f}GB, ssm_state size: {ssm:.2f}GB"
             )
+            if self.args.speculative_tokens:
+                line += " ..."
+            yield line
         if swa is None or swa_tokens is None:
             layers = stage.full * self._heads_per_dcp
             k = layers * full.k + stage.indexers * int(self.pools.indexer) * self.args.dcp
@@ -543,10 +537,9 @@ class SglangLayout:
             full_v = stage.full * full.v
             swa_k = stage.swa * swa.k
             swa_v = stage.swa * swa.v
-            used = (
-                (tokens + self.page) * (full_k + full_v)
-                + (int(swa_tokens) + self.page) * (swa_k + swa_v)
-            ) / GIB
+            full_bytes = (tokens + self.page) * (full_k + full_v)
+            swa_bytes = (int(swa_tokens) + self.page) * (swa_k + swa_v)
+            used = (full_bytes + swa_bytes) / GIB
             yield (
                 f"Use sliding window memory pool. full_layer_tokens={tokens}, "
                 f"swa_layer_tokens={int(swa_tokens)}"
