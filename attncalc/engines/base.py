@@ -63,7 +63,9 @@ class DraftModel(NamedTuple):
         """
         if self.model is None or self.model.vocab_size is not None or self.is_dflash:
             return 0
-        return 2 - any(matrix.name == "lm_head" for matrix in self.model.extra)
+        if any(matrix.name == "lm_head" for matrix in self.model.extra):
+            return 1
+        return 2
 
 
 class Limits(NamedTuple):

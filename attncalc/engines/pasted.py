@@ -42,11 +42,11 @@ def only_positions(overrides: str) -> tuple[str, ...]:
         keys = [*json.loads(overrides)]
     except (ValueError, TypeError, RecursionError):
         keys = [overrides]
-    if other := next(
-        (key for key in keys if not re.match("rope_|max_position_embeddings$", str(key))), None
-    ):
+    others = [key for key in keys if not re.match("rope_|max_position_embeddings$", str(key))]
+    if others:
         raise AttncalcError(
-            f"'{truncate(str(other))}' overrides a value of the config.json, and may change memory",
+            f"'{truncate(str(others[0]))}' overrides a value of the config.json, and may change "
+            "memory",
             "leave it out to see the figures without it, or give a config.json with it",
         )
     return ()

@@ -144,7 +144,8 @@ def host_limit(resolved: ResolvedRequest) -> tuple[int, bool] | None:
     limit = resolved.engine.host_limit(resolved.args)
     if not resolved.whole_layers or resolved.share is None:
         return None
-    if resolved.gpus == 1 and resolved.gpu and (machine := resolved.gpu.machine_memory):
+    if resolved.gpus == 1 and resolved.gpu and resolved.gpu.machine_memory:
+        machine = resolved.gpu.machine_memory
         return min(machine, limit or machine), True
     if limit is None:
         return None
@@ -153,14 +154,16 @@ def host_limit(resolved: ResolvedRequest) -> tuple[int, bool] | None:
 
 def host_memory(resolved: ResolvedRequest, first: Device) -> HostMemory | None:
     """Return what is in host memory beside the `first` GPU; None if no size of it is known."""
-    if not (limit := host_limit(resolved)):
+    limit = host_limit(resolved)
+    if not limit:
         return None
+    size, includes_gpu = limit
     weights = _weights_on_host(resolved)
     # Metal maps the file for the GPU too: its bytes are in memory once
-    if limit[1] and first.budget.weights:
+    if includes_gpu and first.budget.weights:
         both = int(weights_on_gpu(resolved, resolved.model).total)
         weights = min(weights, max(0, both - int(first.budget.weights.total)))
-    return HostMemory(limit[0], weights, _host_layout(resolved), first, limit[1])
+    return HostMemory(size, weights, _host_layout(resolved), first, includes_gpu)
 
 
 def _host_layout(resolved: ResolvedRequest) -> CacheLayout | None:

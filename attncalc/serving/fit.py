@@ -315,9 +315,8 @@ class Deployment:
         if not any(missing) or not self.has_room(1, context, "high"):
             return None
         sequences, blocks = min((both for both in missing if both), key=lambda both: both[1])
-        least = min(
-            both[1] for device in self.devices if (both := device.missing_blocks(context, "low"))
-        )
+        missing_low = [device.missing_blocks(context, "low") for device in self.devices]
+        least = min(both[1] for both in missing_low if both)
         return Refusal(
             f"a step may have {count(sequences)} sequences, and the cache has at most "
             f"{count(blocks)} blocks of states",
@@ -629,7 +628,8 @@ def _with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
             nodes = 1
             # stages: each layer stays within a node
             if request.attn_dp == 1 and tp % resolved.gpu.per_node == 0:
-                tp, nodes = resolved.gpu.per_node, tp // resolved.gpu.per_node
+                nodes = tp // resolved.gpu.per_node
+                tp = resolved.gpu.per_node
             pp = request.pp * nodes
             yield _changed(request, tp=tp, pp=pp, gpus=tp * pp * request.dp)
 
@@ -658,7 +658,10 @@ def tensor_parallel_sizes(model: ModelSpec) -> Iterator[int]:
     heads = max(
         int(kind.widths().n_heads) for _, layers in model.groups() for kind in layers.attentions
     )
-    for tp in range(1, (heads or 64) + 1):
+    sizes = [1, 2, 4, 8, 16, 32, 64]
+    if heads:
+        sizes = [tp for tp in range(1, heads + 1) if heads % tp == 0]
+    for tp in sizes:
         # something else in the model may not divide, as a second kind's heads
-        if (heads % tp == 0 if heads else tp & (tp - 1) == 0) and is_valid(model.shard, tp):
+        if is_valid(model.shard, tp):
             yield tp

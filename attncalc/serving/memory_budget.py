@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..attention.linear import GatedDeltaNet
 from ..engines.runtime import RuntimeFacts, RuntimeMemory, RuntimePart
+from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from ..records import NamedTuple
@@ -116,39 +117,19 @@ def memory_budget(
     engine = resolved.engine
     workload = resolved.workload
     if gpu is None or share is None:
-        return MemoryBudget(
-            symbol(
-                "kv_memory", resolved.request.kv_memory or 0, "bytes for the cache on one device"
-            )
-        )
+        given_memory = resolved.request.kv_memory or 0
+        return MemoryBudget(symbol("kv_memory", given_memory, "bytes for the cache on one device"))
     memory = symbol("memory", gpu.memory, f"bytes of one {gpu.title} that software sees")
-    usable = quantity(
-        memory
-        if share.numerator == share.denominator
-        else ceil_div(memory * share.numerator, share.denominator)
-    )
+    usable = memory
+    if share.numerator != share.denominator:
+        usable = quantity(ceil_div(memory * share.numerator, share.denominator))
     on_gpu = engine.held(part or resolved.model, resolved.args)
     held = weights_on_gpu(resolved, None if on_gpu is resolved.model else on_gpu, last=last)
-    limits = resolved.limits(workload.batch, workload.context)
     facts = None
     reserve_for = None
     if resolved.request.reserve is None:
-        facts = RuntimeFacts(
-            model=part or resolved.model,
-            whole=resolved.model,
-            args=resolved.args,
-            limits=limits,
-            gpu=gpu,
-            share=(share.numerator, share.denominator),
-            batch=workload.batch,
-            context=workload.context,
-            weights=int(held.total),
-            weights_dtype=multiplied_as(
-                resolved.model, resolved.args.dtype, resolved.weights_dtype
-            ).name,
-            first=first,
-            last=last,
-            states_read=resolved.draft.states_read if resolved.draft else 0,
+        facts = _runtime_facts(
+            resolved, gpu, share, part, weights=int(held.total), first=first, last=last
         )
         reserve_for = _estimates(resolved, facts)
         reserve = reserve_for(workload.batch, workload.context)
@@ -172,6 +153,37 @@ def memory_budget(
         layers=part.main.n_layers if part else None,
         facts=facts,
         reserve_for=reserve_for,
+    )
+
+
+def _runtime_facts(
+    resolved: ResolvedRequest,
+    gpu: Gpu,
+    share: Share,
+    part: ModelSpec | None,
+    *,
+    weights: int,
+    first: bool,
+    last: bool,
+) -> RuntimeFacts[Any]:
+    """Return what the runtime memory of a GPU depends on; `weights` are the bytes that it holds."""
+    model = resolved.model
+    workload = resolved.workload
+    multiplied = multiplied_as(model, resolved.args.dtype, resolved.weights_dtype)
+    return RuntimeFacts(
+        model=part or model,
+        whole=model,
+        args=resolved.args,
+        limits=resolved.limits(workload.batch, workload.context),
+        gpu=gpu,
+        share=(share.numerator, share.denominator),
+        batch=workload.batch,
+        context=workload.context,
+        weights=weights,
+        weights_dtype=multiplied.name,
+        first=first,
+        last=last,
+        states_read=resolved.draft.states_read if resolved.draft else 0,
     )
 
 
@@ -216,7 +228,8 @@ def _estimates(
         runtime = resolved.engine.runtime(
             dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
         )
-        if others := _other_programs(resolved):
+        others = _other_programs(resolved)
+        if others:
             runtime = runtime._replace(parts=(*runtime.parts, others))
         if unquantized:
             note = (
@@ -271,13 +284,12 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
         or form.matrices.bits >= 8
     ):
         return None
-    left_out = [
-        (layers.count, matrix)
-        for stack, layers in model.plain().groups()
-        if isinstance(layers.attention, GatedDeltaNet) or (layers.mlp and layers.mlp.n_experts)
-        for matrix in layers.attention.matrices(stack.d_model, stack.d_model)
-        if matrix.applied_to
-    ]
+    left_out = []
+    for stack, layers in model.plain().groups():
+        if isinstance(layers.attention, GatedDeltaNet) or (layers.mlp and layers.mlp.n_experts):
+            for matrix in layers.attention.matrices(stack.d_model, stack.d_model):
+                if matrix.applied_to:
+                    left_out.append((layers.count, matrix))
     more = sum(
         int(n) * (int(matrix.weights) * form.rest.bits // 8 - int(form.matrix_bytes(matrix)))
         for n, matrix in left_out

@@ -25,6 +25,7 @@ from ..quantization import Role
 from ..records import Keeper, NamedTuple, dataclass
 from ..units import (
     BYTES,
+    DType,
     cache_dtype_named,
     count,
     dtype,
@@ -491,29 +492,84 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     check_source(model, workload.source)
     if request.traffic:
         request.traffic.check(workload.context)
+    loaded_dtype = workload.dtype
     half = half_dtype(request, of)
-    loaded_dtype = workload.dtype or (half if half != dtype(model.dtype).name else None)
+    if not loaded_dtype and half != dtype(model.dtype).name:
+        loaded_dtype = half
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
-    given_args = _engine_args(of, request)
-    name = request.gpu.title if request.gpu and request.gpu.vendor else ""
-    released_kv = of.checkpoint_cache_dtype(model, given_args.get("engine_version"), name)
-    read_dtype = cache_dtype_named if of.stores_formats else dtype
-    cache_dtype = read_dtype(workload.kv_dtype or of.cache_dtype or released_kv or model_dtype.name)
-    draft = draft_model(request.draft, request.model, of, tp) if request.draft else None
-    if draft:
-        given_args["speculative_model"] = draft
-    device: dict[str, Any] = {}
+    args = _complete_args(request, of, model, model_dtype, gpus=gpus, tp=tp)
+    of.check_split(args)
+    _check_tiers(request, of, args)
+    model = _loaded(request, of, model, args)
+    if not file_type(model):  # another change of the weights starts from the model without a file
+        request = dataclasses.replace(request, model=model)
+    part = _on_one_device(request, model, of, tp)
+    resolved = ResolvedRequest(
+        request=request,
+        model=part,
+        engine=of,
+        args=args,
+        draft=args.speculative_model or predicting(part, args, weights_dtype),
+        workload=dataclasses.replace(
+            workload,
+            phase="decode",
+            new=1,
+            dtype=loaded_dtype and model_dtype.name,
+            kv_dtype=args.kv_dtype.name,
+        ),
+        gpus=gpus,
+        share=_share(request, of, args),
+        weights_dtype=weights_dtype,
+    )
+    has_others = request.gpu is not None and request.gpu.other_memory
+    if request.kv_memory is not None and has_others and of.counts_others(args):
+        raise AttncalcError(
+            f"--other-memory has no effect on {of.title} with --kv-memory",
+            "leave one of them out, or use --engine vllm",
+        )
+    if resolved.free_share and request.gpu_memory_utilization is None and request.kv_memory is None:
+        return resolve(dataclasses.replace(request, gpu_memory_utilization=resolved.free_share))
+    batch = resolved.per_replica(workload.batch)
+    return resolved._replace(
+        args=of.for_batch(args, batch), workload=dataclasses.replace(resolved.workload, batch=batch)
+    )
+
+
+def _complete_args(
+    request: FitRequest,
+    of: Engine[Any],
+    model: ModelSpec,
+    model_dtype: DType,
+    *,
+    gpus: int,
+    tp: int,
+) -> EngineArgs:
+    """Return the engine's arguments as given, with the facts of the model and the GPU.
+
+    Raises AttncalcError as `_engine_args` and `draft_model` do, and if a dtype is unknown.
+    """
+    workload = request.workload
+    given = _engine_args(of, request)
+    device = ""
     if request.gpu:
-        device = {
-            "device_memory": request.gpu.memory,
-            "device": name,
-            "gpus": gpus if of.splits_by_layer else 1,
-        }
-        device["on_cpu"] = request.gpu.is_cpu
+        if request.gpu.vendor:
+            device = request.gpu.title
+        given["device_memory"] = request.gpu.memory
+        given["device"] = device
+        given["gpus"] = gpus if of.splits_by_layer else 1
+        given["on_cpu"] = request.gpu.is_cpu
+    released_kv = of.checkpoint_cache_dtype(model, given.get("engine_version"), device)
+    kv_name = workload.kv_dtype or of.cache_dtype or released_kv or model_dtype.name
+    kv_dtype = cache_dtype_named(kv_name) if of.stores_formats else dtype(kv_name)
+    if request.draft:
+        given["speculative_model"] = draft_model(request.draft, request.model, of, tp)
+    vision = [tower for tower in model.towers if tower.name == "vision"]
+    blocks = None
+    if model.stored and not model.stored.file_type:
+        blocks = model.stored.blocks
     args: EngineArgs = of.args(
-        **given_args,
-        **device,
-        kv_dtype=cache_dtype,
+        **given,
+        kv_dtype=kv_dtype,
         dtype=model_dtype,
         tp=tp,
         pp=request.pp,
@@ -525,65 +581,31 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         attentions=frozenset(
             kind.label for _, layers in model.groups() for kind in layers.attentions
         ),
-        vision_params=sum(tower.size_of_layers for tower in model.towers if tower.name == "vision"),
-        vision_width=max(
-            (t.item.d_model for t in model.towers if t.name == "vision" and t.item), default=0
-        ),
+        vision_params=sum(tower.size_of_layers for tower in vision),
+        vision_width=max((tower.item.d_model for tower in vision if tower.item), default=0),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
-        blocks=model.stored.blocks if model.stored and not model.stored.file_type else None,
+        blocks=blocks,
     )
-    of.check_split(args)
-    _check_tiers(request, of, args)
+    return args
+
+
+def _loaded(request: FitRequest, of: Engine[Any], model: ModelSpec, args: EngineArgs) -> ModelSpec:
+    """Return the part of the model that is loaded, without lookup tables that are in host memory.
+
+    If that is the GPU's memory too, they count, and a note says so.
+    """
     model = without_prediction(of.loaded(model, args))
-    if args.lookups_on_host and not (request.gpu and request.gpu.unified):
-        model = model.without_lookups()
-    elif (
-        request.gpu
-        and request.gpu.unified
-        and not of.splits_by_layer
-        and any(g.lookups for _, g in model.groups())
-    ):
-        note = (
-            "Lookup tables count, since the host's memory is the GPU's. If they are a mapped "
-            "file, less is needed."
-        )
-        model = dataclasses.replace(model, notes=(*model.notes, note))
-    if not file_type(model):  # another change of the weights starts from the model without a file
-        request = dataclasses.replace(request, model=model)
-    part = _on_one_device(request, model, of, tp)
-    resolved = ResolvedRequest(
-        request=request,
-        model=part,
-        engine=of,
-        args=args,
-        draft=draft or predicting(part, args, weights_dtype),
-        workload=dataclasses.replace(
-            workload,
-            phase="decode",
-            new=1,
-            dtype=loaded_dtype and model_dtype.name,
-            kv_dtype=cache_dtype.name,
-        ),
-        gpus=gpus,
-        share=_share(request, of, args),
-        weights_dtype=weights_dtype,
+    is_unified = request.gpu is not None and request.gpu.unified
+    if args.lookups_on_host and not is_unified:
+        return model.without_lookups()
+    has_lookups = any(layers.lookups for _, layers in model.groups())
+    if not (is_unified and has_lookups) or of.splits_by_layer:
+        return model
+    note = (
+        "Lookup tables count, since the host's memory is the GPU's. If they are a mapped file, "
+        "less is needed."
     )
-    if (
-        request.kv_memory is not None
-        and request.gpu
-        and request.gpu.other_memory
-        and of.counts_others(args)
-    ):
-        raise AttncalcError(
-            f"--other-memory has no effect on {of.title} with --kv-memory",
-            "leave one of them out, or use --engine vllm",
-        )
-    if resolved.free_share and request.gpu_memory_utilization is None and request.kv_memory is None:
-        return resolve(dataclasses.replace(request, gpu_memory_utilization=resolved.free_share))
-    batch = resolved.per_replica(workload.batch)
-    return resolved._replace(
-        args=of.for_batch(args, batch), workload=dataclasses.replace(resolved.workload, batch=batch)
-    )
+    return dataclasses.replace(model, notes=(*model.notes, note))
 
 
 def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
@@ -600,7 +622,8 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
         of.typed_files and name in ("bf16", "fp16") and model.experts_dtype == "mxfp4"
     ):
         return model, released_dtype(model)
-    if quantized := of.quantized(model, name):
+    quantized = of.quantized(model, name)
+    if quantized:
         return quantized, None
     if name in FILE_TYPES and not is_dtype(name):
         raise AttncalcError(
@@ -644,10 +667,10 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
     try:
         return part.shard(tp // request.attn_dp)
     except AttncalcError as error:
-        by_layers = f"; --pp {tp} splits the layers instead" * (
-            request.pp == 1 and tp <= model.main.n_layers
-        )
-        raise AttncalcError(error.message, f"{error.tip}{by_layers}") from None
+        tip = error.tip
+        if request.pp == 1 and tp <= model.main.n_layers:
+            tip += f"; --pp {tp} splits the layers instead"
+        raise AttncalcError(error.message, tip) from None
 
 
 def half_dtype(request: FitRequest, of: Engine[Any]) -> str | None:
@@ -673,12 +696,10 @@ def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
     try:
         of.check_options({**given, "speculative_model": request.draft})
     except AttncalcError:
-        known = {
-            name
-            for each in map(find_engine, ENGINES)
-            for group in each.options
-            for name in group.__annotations__
-        }
+        known: set[str] = set()
+        for engine in map(find_engine, ENGINES):
+            for kind in engine.options:
+                known.update(kind.__annotations__)
         for name in given:
             if name not in known:
                 what = f"engine_args: there is no argument '{truncate(name)}'"
@@ -806,23 +827,16 @@ def _check_devices(request: FitRequest) -> None:
         )
     if request.kv_memory is None:
         return
-    # the share must be free then
-    has_start = request.gpu is not None and request.gpu.other_memory is not None
-    for name in (
-        "gpu_memory_utilization",
-        "reserve",
-        *([] if request.gpu else ["weights_dtype", "gpus"]),
-    ):
-        if getattr(request, name) is not None and not (
-            has_start and name == "gpu_memory_utilization"
-        ):
-            raise clash(
-                long_option(name),
-                "--kv-memory",
-                "leave it out, or give --gpu instead"
-                if request.gpu is None
-                else "leave one of them out",
-            )
+    excluded = ["gpu_memory_utilization", "reserve"]
+    tip = "leave one of them out"
+    if request.gpu is None:
+        excluded += ["weights_dtype", "gpus"]
+        tip = "leave it out, or give --gpu instead"
+    elif request.gpu.other_memory is not None:  # the share must be free then
+        excluded.remove("gpu_memory_utilization")
+    for name in excluded:
+        if getattr(request, name) is not None:
+            raise clash(long_option(name), "--kv-memory", tip)
 
 
 def _check_heads(request: FitRequest, tp: int) -> int:
@@ -845,6 +859,27 @@ def _check_heads(request: FitRequest, tp: int) -> int:
     return tp
 
 
+def _tensor_parallel(request: FitRequest, gpus: int) -> int:
+    """Return --tp as it follows from the number of GPUs, --pp and --dp.
+
+    Raises AttncalcError if they do not divide it, or it does not divide the model's heads.
+    """
+    pp = request.pp
+    dp = request.dp
+    if gpus % (pp * dp) == 0:
+        return _check_heads(request, gpus // (pp * dp))
+    if dp == 1:
+        of = f"--pp {pp}"
+        what = "pipeline stage"
+    else:
+        of = f"--dp {dp}" if pp == 1 else f"--pp {pp} times --dp {dp}"
+        what = "rank"
+    raise AttncalcError(
+        f"--gpus {gpus} is not a multiple of {of}",
+        f"give a multiple of {pp * dp}: every {what} has as many GPUs",
+    )
+
+
 def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
     """Return (GPUs, tensor-parallel devices). With `whole_layers`, tp is 1 by default, because no
     layer is split.
@@ -862,30 +897,22 @@ def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
         return gpus or 1, 1
     if tp is None:
         gpus = gpus or pp * dp
-        if gpus % (pp * dp):
-            if dp == 1:
-                of = f"--pp {pp}"
-            elif pp == 1:
-                of = f"--dp {dp}"
-            else:
-                of = f"--pp {pp} times --dp {dp}"
-            raise AttncalcError(
-                f"--gpus {gpus} is not a multiple of {of}",
-                f"give a multiple of {pp * dp}: every {'pipeline stage' if dp == 1 else 'rank'} "
-                "has as many GPUs",
-            )
-        return gpus, _check_heads(request, gpus // (pp * dp))
+        return gpus, _tensor_parallel(request, gpus)
     needed = tp * pp * dp
-    of = f"--tp {tp} with --pp {pp}" + (f" and --dp {dp}" if dp > 1 else "")
     gpus = gpus or needed
     if gpus < needed:
+        of = f"--tp {tp} with --pp {pp}"
+        if dp > 1:
+            of += f" and --dp {dp}"
         raise AttncalcError(
             f"{of} needs {needed} GPUs, but --gpus is {gpus}", f"give --gpus {needed}"
         )
     if gpus % needed:
+        of = f"--tp {tp} times --pp {pp}"
+        if dp > 1:
+            of += f" times --dp {dp}"
         raise AttncalcError(
-            f"--gpus {gpus} is not a multiple of --tp {tp} times --pp {pp}"
-            + (f" times --dp {dp}" if dp > 1 else ""),
+            f"--gpus {gpus} is not a multiple of {of}",
             f"give a multiple of {needed}: every replica has as many GPUs",
         )
     return gpus, tp

@@ -169,14 +169,13 @@ def roofline(
         full, batch=max(1, full.batch // config.stages), phase="decode", new=1
     )
     decode = decode_step(model, micro, machine) if model.main.has_cache else None
+    decode_expected = None
     if decode and model.has_experts:
         decode_expected = decode_step(model, micro, machine, "expected")
-    else:
-        decode_expected = None
+    batch = None
+    limit = None
     if decode and with_limits:
         batch, limit = _compute_bound_batch(model, micro, machine)
-    else:
-        batch, limit = (None, None)
     return Roofline(
         gpu=gpu,
         math=machine.math,
@@ -286,15 +285,11 @@ def _tokens_per_second(
     batch = symbol("B", workload.batch, "batch size, in sequences")
     seconds = decode.seconds
     if decode.bound_by == "compute":
-        work, speed = (
-            named(decode.flops, "flops", "FLOP of the step"),
-            named(seconds.denominator, "peak", "dense FLOP/s"),
-        )
+        work = named(decode.flops, "flops", "FLOP of the step")
+        speed = named(seconds.denominator, "peak", "dense FLOP/s")
     else:
-        work, speed = (
-            decode.read,
-            named(seconds.denominator, "bandwidth", "bytes/s of the memory"),
-        )
+        work = decode.read
+        speed = named(seconds.denominator, "bandwidth", "bytes/s of the memory")
     return ratio(batch * speed, work)
 
 

@@ -139,10 +139,12 @@ def need(request: FitRequest) -> Need:
 def quick_need(request: FitRequest) -> Need:
     """Return what `need` does, without the formulas: in plain ints, for one of many rows."""
     deployment = Deployment(resolve(request))
-    batch, context = deployment.resolved.workload.batch, deployment.resolved.workload.context
+    batch = deployment.resolved.workload.batch
+    context = deployment.resolved.workload.context
     tightest, _ = deployment.tightest(deployment.pools(context), batch, context)
     verdict = "does_not_fit" if deployment.refusal(context) else deployment.verdict(batch, context)
-    budget, cache = deployment.devices[tightest].budget, deployment.needed(batch, context, tightest)
+    budget = deployment.devices[tightest].budget
+    cache = deployment.needed(batch, context, tightest)
     return Need(deployment.resolved, budget, cache, verdict)
 
 
@@ -164,7 +166,8 @@ def smallest(request: FitRequest, gpu: Gpu) -> Need:
         return possible_verdict(on(steps * STEP)) == "fits"
 
     largest = resolve(on(_LARGEST))
-    if refusal := largest.refusal:
+    refusal = largest.refusal
+    if refusal:
         tip = refusal.tip[:1].lower() + refusal.tip[1:]
         raise AttncalcError(f"{largest.engine.title} does not start: {refusal.reason}", tip)
     if not holds(_LARGEST // STEP):
@@ -180,8 +183,11 @@ def smallest(request: FitRequest, gpu: Gpu) -> Need:
     weights = Deployment(largest).devices[0].budget.weights
     low = int(weights.total) // STEP if weights else 0
     high = low + 1
+    step = 1
     while not holds(high):  # each time a step of twice the size
-        low, high = high, 3 * high - 2 * low
+        low = high
+        step *= 2
+        high += step
     return need(on(first_true(holds, low, high) * STEP))
 
 

@@ -169,7 +169,8 @@ def schemes_of_groups(
             for role, _, matrix in run.matrices_by_role(stack.d_model, model.d_source):
                 by_scheme = counts.setdefault((role, matrix.name), {})
                 for i in range(layer, layer + run.count):
-                    if scheme := quantization.scheme_of(i, role, matrix.name):
+                    scheme = quantization.scheme_of(i, role, matrix.name)
+                    if scheme:
                         by_scheme[scheme] = by_scheme.get(scheme, 0) + 1
             layer += run.count
         found += of_stack
@@ -189,9 +190,11 @@ def tables_in_schemes(
         return []
     table = lm_head(symbols)
     own_head = symbols.head and symbols.head.kind == "lm" and not symbols.head.tied
-    roles: tuple[Role, ...] = (
-        ("head",) if symbols.first_layer else ("embedding", "head") if own_head else ("embedding",)
-    )
+    roles: tuple[Role, ...] = ("embedding",)
+    if symbols.first_layer:
+        roles = ("head",)
+    elif own_head:
+        roles = ("embedding", "head")
     found = ((role, quantization.scheme_of(0, role, table.name)) for role in roles)
     return [(role, table, scheme) for role, scheme in found if scheme]
 

@@ -82,11 +82,9 @@ def _read_of_file(
     experts = [tensor for tensor in files.contents if "_exps." in tensor.name]
     size = sum(tensor.size for tensor in experts)
     elements = sum(tensor.elements for tensor in experts)
-    rest = symbol(
-        "weights_stored",
-        files.size - size,
-        f"bytes of {'other' if size else 'all'} tensors in its {files.kind} files",
-    )
+    which = "other" if size else "all"
+    meaning = f"bytes of {which} tensors in its {files.kind} files"
+    rest = symbol("weights_stored", files.size - size, meaning)
     of_rest = symbol("elements", (files.parameters or 0) - elements, "elements of those tensors")
     if not elements:
         return quantity(read * rest // of_rest)
@@ -158,8 +156,9 @@ def _stored_matrix_bytes(model: ModelSpec, form: WeightFormat, read: int) -> Qua
     )
     everything = named(params(model).total, "params", "parameters on the device")
     rest = (everything - matrices) * form.width
+    part = on_device
+    whole = everything
     if int(on_device) > int(rest):
-        part, whole = (on_device - rest, matrices)
-    else:
-        part, whole = (on_device, everything)
+        part = on_device - rest
+        whole = matrices
     return quantity(minimum(matrices_read * part // whole, matrices_read * form.width))

@@ -293,7 +293,8 @@ def state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
     states = [
         LayerCacheSpec(s.layers, (c,)) for s in specs for c in s.cached if c.role in _STATE_ROLES
     ]
-    if compressors := tuple(_compressors(specs)):
+    compressors = tuple(_compressors(specs))
+    if compressors:
         traced = specs[0].cached[0].width  # a symbol where formulas are shown
         bytes_ = sum(compressor.bytes for compressor in compressors)
         total = symbol_like(

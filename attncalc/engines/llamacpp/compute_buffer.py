@@ -151,27 +151,31 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     """
     d = whole.symbolic().main.d_model
     tokens = symbol("n_ubatch", graph.ubatch, "tokens of a micro-batch (-ub)")
-    plain, converted = _masks(graph, tokens, converted=False), _masks(graph, tokens, converted=True)
-    if not graph.attends:
-        plain = converted = quantity(0)
-    masks = attention_masks = named(plain, "mask_bytes", "bytes of the masks") if plain else 0
-    terms: list[Term] = [("mask_bytes", "masks", plain)] if plain else []
+    plain = quantity(0)
+    converted = quantity(0)
+    if graph.attends:
+        plain = _masks(graph, tokens, converted=False)
+        converted = _masks(graph, tokens, converted=True)
+    terms: list[Term] = []
+    masks = 0
+    if plain:
+        masks = named(plain, "mask_bytes", "bytes of the masks")
+        terms.append(("mask_bytes", "masks", plain))
+    attention_masks = masks
     if int(converted) > int(plain):
         attention_masks = named(
             converted, "converted_mask_bytes", "bytes of the masks and of a copy in f16"
         )
         terms.append(("converted_mask_bytes", "masks, and a copy in f16", converted))
+    # token embeddings on the first GPU, the hidden state on others
+    input_width = d if graph.copies > 1 else 0
     run = _Pass(
         graph=graph,
         d=d,
         tokens=tokens,
         masks=masks,
         attention_masks=attention_masks,
-        # token embeddings on the first GPU, the hidden state on others
-        inputs=((d if graph.copies > 1 else 0) + _per_layer_inputs(whole))
-        * graph.copies
-        * tokens
-        * F32,
+        inputs=(input_width + _per_layer_inputs(whole)) * graph.copies * tokens * F32,
         layers=symbol("layers", whole.main.n_layers, "layers of the model"),
         linear=any(_is_recurrent(layers) for _, layers in whole.groups()),
         mixture=whole.has_experts,
@@ -189,9 +193,8 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
         named(peak.size, name, f"bytes: {_LABELS[name]}") for name, peak in found.items()
     ]
     total: int = functools.reduce(maximum, moments)
-    low, high = (
-        max(int(peak.size) * peak.spread[end] // 100 for peak in found.values()) for end in (0, 1)
-    )
+    low = max(int(peak.size) * peak.spread[0] // 100 for peak in found.values())
+    high = max(int(peak.size) * peak.spread[1] // 100 for peak in found.values())
     high += _cache_from_host(groups, run)
     if graph.cache_from_host:
         low = low * 9 // 10
@@ -303,7 +306,8 @@ def _logits(whole: ModelSpec, run: _Pass) -> _Peak:
     rows = symbol("n_outputs", run.graph.rows, "rows of logits")
     vocab = symbol("V", whole.vocab_size or 0, "tokens of the vocabulary")
     size = rows * vocab * F32 + run.bytes_of(run.d) + run.inputs
-    if head := run.graph.from_host.get("head"):
+    head = run.graph.from_host.get("head")
+    if head:
         size = size + symbol(
             "head_from_host", head, "bytes of the lm head that is copied from the host"
         )
@@ -444,9 +448,12 @@ def _compressed_attention(kind: Attention, run: _Pass) -> _Peak:
     widths = kind.widths()
     graph = run.graph
     elements = 3 * widths.n_heads * widths.d_qk + 2 * widths.d_qk + 2 * run.d
-    if heads := getattr(kind, "index_n_heads", None):
-        scores = symbol("pool_cells", graph.pool_cells, "cells of pools of 4")
-        elements = elements + (scores * 2 * heads if graph.release.scores_each_head else scores)
+    heads = getattr(kind, "index_n_heads", None)
+    if heads:
+        scores: int = symbol("pool_cells", graph.pool_cells, "cells of pools of 4")
+        if graph.release.scores_each_head:
+            scores = scores * 2 * heads
+        elements = elements + scores
     size = run.attention_masks + run.bytes_of(elements) + run.inputs
     return _Peak(quantity(size), _CLOSE if graph.release.scores_each_head else _POOLED)
 
@@ -465,7 +472,10 @@ def _recurrence(layers: Layers, run: _Pass) -> _Peak | None:
     graph = run.graph
     # what passes between two GPUs: both halves of the input, and one back
     if tensors == 5 and graph.copies > 1:
-        tensors += graph.copies * (2 * (not graph.first) + (not graph.last))
+        if not graph.first:
+            tensors += 2 * graph.copies
+        if not graph.last:
+            tensors += graph.copies
     return _Peak(
         quantity(run.masks + run.bytes_of(tensors * channels + 2 * run.d) + run.inputs), _LINEAR
     )
@@ -485,7 +495,8 @@ def _mlp(layers: Layers, run: _Pass) -> _Peak | None:
     if mlp.n_experts_per_token is None:
         size = run.bytes_of((3 if mlp.gated else 1) * mlp.d_ff)
         if not run.mixture:
-            size = _with_copies(size, run, (1 + mlp.gated) * mlp.d_ff, mlp.d_ff + d)
+            up_and_gate = (2 if mlp.gated else 1) * mlp.d_ff
+            size = _with_copies(size, run, up_and_gate, mlp.d_ff + d)
     else:
         # 0: the first GPU computes those on the host
         routed = mlp.n_experts_per_token if mlp.n_experts else 0
@@ -548,7 +559,8 @@ def _with_copies(size: int, run: _Pass, up: int, down: int) -> int:
     output so many.
     """
     for name, elements in (("other", up), ("down", down)):
-        if matrix := run.graph.from_host.get(name):
+        matrix = run.graph.from_host.get(name)
+        if matrix:
             copy = symbol(
                 f"{name}_from_host", matrix, "bytes of a matrix that is copied from the host"
             )
@@ -564,10 +576,8 @@ def _host(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> Quantity:
     if graph.window_cells:
         cells = cells + symbol("window_cells", graph.window_cells, "cells of a sliding window")
     width = F16 if graph.flash and graph.release.short_masks else F32
-    if any(
-        isinstance(kind := layers.attention, Latent) and kind.index_topk
-        for _, layers in whole.groups()
-    ):
+    kinds = [layers.attention for _, layers in whole.groups()]
+    if any(isinstance(kind, Latent) and kind.index_topk for kind in kinds):
         width += F16  # the indexer has a mask of its own
     masks = (cells * width + (0 if graph.flash else _v_places(graph))) * tokens * graph.copies
     inputs = masks + (graph.release.host_embeddings * d + _per_layer_inputs(whole)) * tokens * F32

@@ -39,7 +39,8 @@ def launch(facts: LaunchFacts) -> Flags:
     Raises NoCommandError for what the server has no option for.
     """
     args: LlamacppArgs = facts.args
-    if (quantization := facts.model.quantization) and quantization.method == "mlx":  # no GGUF file
+    quantization = facts.model.quantization
+    if quantization and quantization.method == "mlx":  # no GGUF file
         yield from ("mlx_lm.server", "--model", facts.served)
         return
     if (
@@ -49,15 +50,12 @@ def launch(facts: LaunchFacts) -> Flags:
     ):
         yield from _of_lm_studio(facts)
         return
-    if facts.ollama not in (None, LM_STUDIO) and (variables := _of_ollama(facts, facts.ollama)):
-        yield from (
-            *(f"{name}={value}" for name, value in variables.items()),
-            "ollama",
-            "serve",
-            "&",
-        )
-        yield from ("ollama", "run", facts.ollama)
-        return
+    if facts.ollama and facts.ollama != LM_STUDIO:
+        variables = _of_ollama(facts, facts.ollama)
+        if variables:
+            yield from (f"{name}={value}" for name, value in variables.items())
+            yield from ("ollama", "serve", "&", "ollama", "run", facts.ollama)
+            return
     yield from _of_server(facts)
 
 
@@ -144,7 +142,8 @@ def _of_ollama(facts: LaunchFacts, name: str) -> dict[str, str | int]:
     """
     args: LlamacppArgs = facts.args
     types = {_GGUF_NAMES.get(each.name, each.name).lower() for each in args.types}
-    (kv_type, *other_types), (*_, of_tag) = types, _type_in_tag(name) or (None,)
+    kv_type, *other_types = types
+    *_, of_tag = _type_in_tag(name) or (None,)
     if (
         other_types
         or _has_others(args)
@@ -152,11 +151,13 @@ def _of_ollama(facts: LaunchFacts, name: str) -> dict[str, str | int]:
     ):
         return {}
     found: dict[str, str | int] = {"OLLAMA_CONTEXT_LENGTH": facts.context}
-    found |= {"OLLAMA_NUM_PARALLEL": args.slots} if args.slots > 1 else {}
-    found |= {"OLLAMA_KV_CACHE_TYPE": kv_type} if kv_type != "f16" else {}
-    return found | (
-        {"OLLAMA_FLASH_ATTENTION": 1} if kv_type != "f16" or args.flash_attn == "on" else {}
-    )
+    if args.slots > 1:
+        found["OLLAMA_NUM_PARALLEL"] = args.slots
+    if kv_type != "f16":
+        found["OLLAMA_KV_CACHE_TYPE"] = kv_type
+    if kv_type != "f16" or args.flash_attn == "on":
+        found["OLLAMA_FLASH_ATTENTION"] = 1
+    return found
 
 
 def _placement(facts: LaunchFacts) -> Flags:
@@ -375,6 +376,15 @@ def _type_in_tag(model: str) -> tuple[str, ...]:
     return ("--weights-dtype", "q4_k_m")
 
 
+def _ollama_context(memory: int) -> int:
+    """Return Ollama's context on a GPU of so many bytes (defaultNumCtx in server/routes.go)."""
+    if memory < 23 * GIB:
+        return 4_096
+    if memory < 47 * GIB:
+        return 32_768
+    return 262_144
+
+
 # How `ollama run` is read: it starts llama.cpp with options of its own.
 OLLAMA_WORDS = LaunchWords(
     example="ollama run MODEL",
@@ -394,7 +404,6 @@ OLLAMA_WORDS = LaunchWords(
     },
     of_model=_type_in_tag,
     placed=("--n-gpu-layers", AUTO),
-    # defaultNumCtx in its server/routes.go
-    context=lambda memory: 4_096 if memory < 23 * GIB else 32_768 if memory < 47 * GIB else 262_144,
+    context=_ollama_context,
     runner="ollama",
 )

@@ -112,18 +112,24 @@ def _tensors(model: ModelSpec) -> Iterator[_Tensor]:
         yield _Tensor("token_embd.weight", int(model.table_width), model.vocab_size)
         if model.head and model.head.kind == "lm" and not model.head.tied:
             yield _Tensor("output.weight", int(model.table_width), model.vocab_size)
-    for norm in ("token_embd_norm",) * stack.embedding_norm + ("output_norm",) * stack.final_norm:
+    norms = []
+    if stack.embedding_norm:
+        norms.append("token_embd_norm")
+    if stack.final_norm:
+        norms.append("output_norm")
+    for norm in norms:
         yield _Tensor(f"{norm}.weight", stack.d_model * stack.norm_vectors, quantized=False)
     if stack.learned_positions:
         yield _Tensor(
             "position_embd.weight", stack.d_model, stack.learned_positions, quantized=False
         )
     for matrix in model.extra:
+        row = matrix.rows
+        rows = matrix.cols
         is_table = matrix.name == "layers_embedding"
         if is_table:
-            row, rows = (matrix.cols, matrix.rows)
-        else:
-            row, rows = (matrix.rows, matrix.cols)
+            row = matrix.cols
+            rows = matrix.rows
         name = f"{_TABLES.get(matrix.name, matrix.name)}.weight"
         yield _Tensor(name, row, rows, quantized=is_table or matrix.applied_to is not None)
     yield from _tensors_of_layers(model)
@@ -242,16 +248,17 @@ class _Mixture:
             return "MXFP4"
         if name == "output" or (name == "token_embd" and self.tied):
             unfit = tensor.row % TYPES_BY_NAME[self.base].block
+            if unfit or self.base == "Q8_0":
+                return "Q8_0"
             is_low = self.file_type in (*_LOWEST, *_LOW, "iq3_xxs")
-            return "Q8_0" if unfit or self.base == "Q8_0" else "Q5_K" if is_low else "Q6_K"
+            return "Q5_K" if is_low else "Q6_K"
         if name == "token_embd":
             wider = dict.fromkeys(_LOWEST, "Q2_K") | dict.fromkeys((*_LOW, "iq3_xxs"), "IQ3_S")
             return wider.get(self.file_type, self.base)
         if name == "per_layer_model_proj":
             return "BF16"
-        return (self._of_low if self.file_type in (*_LOWEST, *_LOW) else self._of_matrix)(
-            tensor, name
-        )
+        is_low = self.file_type in (*_LOWEST, *_LOW)
+        return self._of_low(tensor, name) if is_low else self._of_matrix(tensor, name)
 
     def _of_matrix(self, tensor: _Tensor, name: str) -> str:
         """Return the type of a matrix of a layer in a file of 3 bits or more."""
@@ -266,13 +273,13 @@ class _Mixture:
             layer = int(tensor.name.split(".")[1])
             if self.layers // 8 <= layer < 7 * self.layers // 8:
                 found = "IQ3_XXS"
-            else:
-                found = None
         elif name.startswith("ffn_down"):
             # A mixture's layers are counted by their numbers: a layer has several ffn_down.
-            found = self._of_down(
-                int(tensor.name.split(".")[1]) if self.experts > 1 else self._next("ffn_down")
-            )
+            if self.experts > 1:
+                number = int(tensor.name.split(".")[1])
+            else:
+                number = self._next("ffn_down")
+            found = self._of_down(number)
         elif name == "attn_output":
             found = self._of_output()
         elif name == "attn_qkv":
@@ -290,13 +297,14 @@ class _Mixture:
         wider = "IQ3_S" if self.file_type in _LOW else "Q2_K"
         if name in ("attn_v", "attn_qkv"):
             return "Q4_K" if self.shared >= 4 or self.experts >= 4 else wider
-        if name == "attn_k" and self.experts == 8:
-            return "Q4_K"
+        if self.experts == 8 and name in ("attn_k", "attn_output"):
+            return "Q4_K" if name == "attn_k" else "Q5_K"
         if name.startswith("ffn_down"):
             return wider if int(tensor.name.split(".")[1]) < self.layers // 8 else self.base
-        if name == "attn_output":
-            of_one_bit = "IQ2_XXS" if self.file_type in ("iq1_s", "iq1_m") else self.base
-            return "Q5_K" if self.experts == 8 else wider if self.file_type in _LOW else of_one_bit
+        if name == "attn_output" and self.file_type in _LOW:
+            return wider
+        if name == "attn_output" and self.file_type in ("iq1_s", "iq1_m"):
+            return "IQ2_XXS"
         return self.base
 
     def _next(self, name: str) -> int:

@@ -97,6 +97,9 @@ def llamacpp_version(text: str | None) -> LlamaCppVersion:
             f"known: builds as b11258, releases as v0.5.0, {VERSION} (of llama-cpp-python), "
             f"{FORK} (ik_llama.cpp)",
         )
-    return LlamaCppVersion(
-        text or VERSION, (int(build[1]) if build else 0 if text == FORK else _NEWEST_BUILD,)
-    )
+    number = _NEWEST_BUILD
+    if build:
+        number = int(build[1])
+    elif text == FORK:
+        number = 0
+    return LlamaCppVersion(text or VERSION, (number,))

@@ -154,7 +154,8 @@ class CompressedLayout(SglangLayout):
         yield Detail("swa_tokens", "tokens of the sliding-window pool", quantity(windows), TOKENS)
         size = quantity(self._window_bytes(stage_number, windows))
         yield Detail("swa_bytes", "bytes of the sliding-window pool", size, BYTES)
-        if unpooled := self._unpooled_bytes(stage_number):
+        unpooled = self._unpooled_bytes(stage_number)
+        if unpooled:
             label = f"tokens to pool of {self._requests} requests"
             yield Detail("unpooled_bytes", label, quantity(unpooled), BYTES)
         yield Detail("kv_block_size", "tokens per page", quantity(self.page), TOKENS)

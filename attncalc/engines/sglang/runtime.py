@@ -260,10 +260,8 @@ def _requests(facts: RuntimeFacts[SglangArgs], pool: int) -> RuntimePart:
     token = sum(
         count * int(c.rows) * facts.args.kv_dtype.row_bytes(int(c.width)) for count, c in cached
     )
-    if facts.args.requests:
-        least, most = [facts.args.requests] * 2
-    else:
-        least, most = (_REQUESTS, _MOST_REQUESTS)
+    least = facts.args.requests or _REQUESTS
+    most = facts.args.requests or _MOST_REQUESTS
     requests = min(max(512 * pool // max(1, token * facts.context), least), most)
     row = (symbol("T", facts.context, "tokens of a sequence") + _EXTRA_TOKENS) * 4
     expected = quantity((symbol("requests", requests, "concurrent requests") + 1) * row)

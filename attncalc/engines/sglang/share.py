@@ -147,9 +147,9 @@ def mem_fraction_static(args: SglangArgs, devices: int) -> str:
     It is computed before a drafter limits SGLang to 48 concurrent sequences. One case is left out:
     paths that contain "llama-2" get fewer prefill graphs.
     """
-    memory_mib = (args.device_memory or 0) // 2**20 + (
-        _DRIVER_MIB if args.device.startswith("NVIDIA") else 0
-    )
+    memory_mib = (args.device_memory or 0) // 2**20
+    if args.device.startswith("NVIDIA"):
+        memory_mib += _DRIVER_MIB
     return for_vision(args, _share_of_text(args, memory_mib, devices))
 
 
@@ -201,8 +201,13 @@ def _left_mib(args: SglangArgs, memory_mib: int, devices: int) -> int:
     if args.attn_dp > 1:
         left_mib += graphs * args.attn_dp * (9 if graphs > 300 else 6) // 2
     is_deepep = args.version.leaves_for_deepep and args.moe_a2a_backend == "deepep"
-    left_mib += 1024 * (is_deepep and _captures_prefill(args))
-    return (max(left_mib, 10 * 1024) if memory_mib > 60 * 1024 else left_mib) + 2048 * is_deepep
+    if is_deepep and _captures_prefill(args):
+        left_mib += 1024
+    if memory_mib > 60 * 1024:
+        left_mib = max(left_mib, 10 * 1024)
+    if is_deepep:
+        left_mib += 2048
+    return left_mib
 
 
 def _old_left_mib(args: SglangArgs, memory_mib: int, devices: int) -> int:

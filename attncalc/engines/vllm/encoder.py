@@ -65,22 +65,18 @@ def encoder(
     items = _items(facts, item)
     if not items:
         return None
+    devices = 1
     if tower.split and tower.has_whole_heads(facts.args.tp):
         devices = facts.args.tp
-    else:
-        devices = 1
     size = symbol("items", items, "items of the largest size that are encoded at once")
     positions = size * symbol("positions", item.positions, "patches or frames of one item")
     tokens = size * symbol("tokens", item.tokens, "tokens of one item")
     values = symbol("values", item.values, "values of one patch or frame")
-    held = quantity(
-        (positions * values + tokens * symbol("d_output", item.d_output, "width of the output"))
-        * width
-    )
+    d_output = symbol("d_output", item.d_output, "width of the output")
+    held = quantity((positions * values + tokens * d_output) * width)
     d_inside = item.d_inside
-    if facts.args.version.rotates_images_in_fp32 and (facts.whole.model_type or "").startswith(
-        _ROTATED
-    ):
+    is_rotated = (facts.whole.model_type or "").startswith(_ROTATED)
+    if is_rotated and facts.args.version.rotates_images_in_fp32:
         d_inside = max(d_inside, _ROTATED_WIDTHS * item.d_model)
     inside = ceil_div(symbol("d_inside", d_inside, "widest tensors inside a layer"), devices)
     outside = _HELD_WIDTHS * symbol("d_tower", item.d_model, "width of the tower")
@@ -92,17 +88,16 @@ def encoder(
         label = f"{items_of} encoder's output"
     else:
         label = "encoder, beyond the language model"
-    expected = quantity(maximum(held, beyond) if beyond > held else held)
-    part = RuntimePart(
-        "encoder",
-        label,
-        int(expected)
-        if has_places
-        else min(int(expected), max(int(held) // 4, int(encoding) * 3 // 4 - own)),
-        expected,
-        max(int(expected), 0 if has_places else 2 * int(held), int(encoding) * 13 // 10 - own),
-        f"vLLM {facts.args.version.name}, {_SOURCE}",
-    )
+    expected = held
+    if beyond > held:
+        expected = quantity(maximum(held, beyond))
+    low = int(expected)
+    high = max(low, int(encoding) * 13 // 10 - own)
+    if not has_places:
+        low = min(low, max(int(held) // 4, int(encoding) * 3 // 4 - own))
+        high = max(high, 2 * int(held))
+    source = f"vLLM {facts.args.version.name}, {_SOURCE}"
+    part = RuntimePart("encoder", label, low, expected, high, source)
     return part, (("encoder_bytes", "tensors of the encoder", encoding),)
 
 

@@ -210,7 +210,8 @@ class Vllm(Engine[VllmArgs]):
         return method not in _NEVER_LOADED and dropped.get(method, True)
 
     def refusal(self, model: ModelSpec, args: VllmArgs) -> Refusal | None:
-        if too_long := super().refusal(model, args):
+        too_long = super().refusal(model, args)
+        if too_long:
             return too_long
         fits_kernel = args.kv_dtype.name == "fp8" and "indexer" in cache_roles(model)
         has_kernel = args.version.has_sparse_latents_on_rtx and fits_kernel

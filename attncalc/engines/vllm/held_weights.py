@@ -136,7 +136,8 @@ def _streams(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     """
     tokens = symbol("N", args.limits.max_num_batched_tokens, "max_num_batched_tokens")
     latents = filter(None, (as_latent(layers.attention) for _, layers in model.plain().groups()))
-    if latent := next((kind for kind in latents if kind.index_topk), None):
+    latent = next((kind for kind in latents if kind.index_topk), None)
+    if latent:
         picked = _aligned(int(latent.index_topk or 0) + int(latent.index_kpool or 1) - 1, 128)
         return quantity(
             tokens

@@ -55,7 +55,8 @@ def launch(facts: LaunchFacts) -> Flags:
     if args.offline:  # Python starts it
         raise NoCommandError
     for variable, name in VARIABLES.items():
-        if (value := getattr(args, name)) != getattr(VllmArgs, name):
+        value = getattr(args, name)
+        if value != getattr(VllmArgs, name):
             yield f"{variable}={int(value)}"
     yield from ("vllm", "serve", facts.served)
     yield from flag("--revision", facts.revision)

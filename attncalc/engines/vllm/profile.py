@@ -252,7 +252,7 @@ class Profile:
         the compiler fuses SiLU and the quantization to fp8, it is never written in the model's
         dtype.
         """
-        kinds = [kind for layers in self.layers if (kind := as_compressed(layers.attention))]
+        kinds = self._compressed_kinds
         if kinds:
             return self._compressed_attention(
                 max(kinds, key=lambda kind: int(kind.index_n_heads or 0))
@@ -368,9 +368,7 @@ class Profile:
         """
         facts = self.facts
         vocab = self.facts.whole.vocab_size
-        is_compiled = self._version.compiles_streams or not any(
-            as_compressed(layer.attention) for layer in self.layers
-        )
+        is_compiled = self._version.compiles_streams or not self._compressed_kinds
         is_outside = (
             not facts.first
             or bool(facts.whole.towers)
@@ -408,6 +406,12 @@ class Profile:
 
     # MLA
 
+    @cached_property
+    def _compressed_kinds(self) -> list[Compressed]:
+        """The layers' kinds of compressed attention."""
+        kinds = (as_compressed(layers.attention) for layers in self.layers)
+        return [kind for kind in kinds if kind]
+
     @property
     def _has_indexer(self) -> bool:
         return any(spec.role == "indexer" for layers in self.whole for spec in layers.cache())
@@ -416,9 +420,7 @@ class Profile:
         """Return the bytes of an indexer's logits (sparse_attn_indexer.py); 0 without an
         indexer.
         """
-        is_indexed = self._has_indexer or any(
-            as_compressed(layers.attention) for layers in self.layers
-        )
+        is_indexed = self._has_indexer or self._compressed_kinds
         if not self._version.profiles_indexer_logits or not is_indexed:
             return 0
         size = (self._args.sparse_indexer_max_logits_mb or 512) * MIB
@@ -483,11 +485,7 @@ class Profile:
         Source: forward_mqa in models/deepseek_v4/nvidia/flashmla.py; get_max_prefill_buffer_size in
         v1/attention/backends/mla/indexer.py.
         """
-        kinds = [
-            kind
-            for layers in self.layers
-            if (kind := as_compressed(layers.attention)) and kind.index_n_heads
-        ]
+        kinds = [kind for kind in self._compressed_kinds if kind.index_n_heads]
         if not kinds:
             return 0
         kind = min(kinds, key=lambda kind: int(kind.compress_rate or 1))

@@ -8,6 +8,8 @@ starts of 0.15 to 0.20 on an H100 (llm-d-incubation/llm-d-planner, pull request 
 public logs; `versions.py` lists what changed.
 """
 
+from collections.abc import Iterator
+
 from ...hardware import FREE_OF_UNIFIED
 from ...quantity import Quantity, maximum, quantity, symbol
 from ...records import NamedTuple
@@ -17,6 +19,7 @@ from .encoder import divides_tower, encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
 from .options import VllmArgs
 from .profile import HOPPER, RUNS, UNQUANTIZED, Profile, expert_ranks
+from .versions import VllmVersion
 
 _MEASURED = "measured: 84 starts on an H100 and public logs"
 _FIRST_GRAPH = 130 * MIB
@@ -83,10 +86,8 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     elif graphs:
         later = _captured_later(facts, graphs)
     numerator, denominator = facts.share
-    outside_share = facts.gpu.memory * (denominator - numerator) // denominator - (
-        facts.gpu.other_memory or 0
-    )
-    room = outside_share + int(passes[0].expected)
+    outside_share = facts.gpu.memory * (denominator - numerator) // denominator
+    room = outside_share - (facts.gpu.other_memory or 0) + int(passes[0].expected)
     # the sampler runs again after them (compile_or_warm_up_model in gpu_worker.py)
     if not facts.args.version.v0:
         room -= int(profile.sampler)
@@ -100,28 +101,52 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     )
 
 
+class _Link(NamedTuple):
+    """What was measured outside PyTorch with tensor parallelism, in thousandths of a GiB."""
+
+    base: int  # without layers
+    below: int  # how much less there may be
+    above: int  # how much more there may be
+    per_layer: int = 0  # ten-thousandths of a GiB per layer
+
+
+def _range_of_unified(facts: RuntimeFacts[VllmArgs], link: _Link | None) -> tuple[int, int, int]:
+    """Return the thousandths of a GiB by which a unified memory falls: least, expected, most."""
+    if facts.gpu.compute_capability in _JETSONS:
+        return _OF_JETSON
+    if _is_beside_others(facts):
+        return _BESIDE_OTHERS if facts.gpu.other_memory is None else _BESIDE_KNOWN
+    return _OF_SEVERAL if link else _OF_UNIFIED
+
+
 def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     """Return what is allocated outside PyTorch: libraries, kernels, communication. It is measured,
     not derived.
     """
-    version, thousandth = facts.args.version, GIB // 1000
+    version = facts.args.version
+    thousandth = GIB // 1000
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     label = "outside PyTorch: libraries"
-    link, low, high, least = _link(facts), 120, 350, 0
+    link = _link(facts)
+    # thousandths of a GiB below and above
+    low = 120
+    high = 350
+    least = 0
     if facts.gpu.counts_host_memory:
-        of_share = _OF_SEVERAL if link else _OF_UNIFIED
-        if _is_beside_others(facts):
-            of_share = _BESIDE_OTHERS if facts.gpu.other_memory is None else _BESIDE_KNOWN
-        least, expected, most = _OF_JETSON if facts.gpu.compute_capability in _JETSONS else of_share
+        least, expected, most = _range_of_unified(facts, link)
         total: int = symbol(
             "libraries", expected * thousandth, "bytes by which the host's free memory falls"
         )
         label = "outside PyTorch: libraries, the host"
-        low, high = expected - least, most - expected
+        low = expected - least
+        high = most - expected
         if link:
-            total, high = total + link.base * thousandth, high + link.above
+            total = total + link.base * thousandth
+            high += link.above
     elif link:
-        label, low, high = f"{label}, communication", link.below, link.above
+        label = f"{label}, communication"
+        low = link.below
+        high = link.above
         total = symbol(
             "libraries", link.base * thousandth, "bytes measured outside PyTorch on one GPU"
         )
@@ -132,18 +157,19 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
         total = symbol("libraries", 225 * thousandth, "bytes measured outside PyTorch on one GPU")
         total = total + layers * symbol("per_layer", 8 * GIB // 10000, "bytes measured per layer")
     else:
-        low, expected = (
-            (430, 560) if facts.gpu.vendor == "AMD" else (120, 100 if version.v0 else 130)
-        )
+        expected = 100 if version.v0 else 130
+        if facts.gpu.vendor == "AMD":
+            low = 430
+            expected = 560
         if version.holds_more_on_hopper and facts.gpu.compute_capability == HOPPER:
             expected = 220
         total = symbol("libraries", expected * thousandth, "bytes measured outside PyTorch")
     # the process' own context too: four logs have 0.22 to 0.55 GiB more
     if version.counts_other_processes:
-        total = total + (
-            0 if version.v0 else symbol("context", 400 * thousandth, "bytes of the CUDA context")
-        )
-        low, high = low + (0 if version.v0 else 200), high + 200 + _gaps(facts) // thousandth
+        high += 200 + _gaps(facts) // thousandth
+        if not version.v0:
+            low += 200
+            total = total + symbol("context", 400 * thousandth, "bytes of the CUDA context")
     # a log of a Strix Halo has 0.56 GiB, and seven of AMD's cards suggest 0.4 to 1.6
     if not _is_measured(facts):
         high += 1200
@@ -217,15 +243,6 @@ def _is_controlled(facts: RuntimeFacts[VllmArgs]) -> bool:
     return is_version and facts.gpu.compute_capability == HOPPER and devices <= 4
 
 
-class _Link(NamedTuple):
-    """What was measured outside PyTorch with tensor parallelism, in thousandths of a GiB."""
-
-    base: int  # without layers
-    below: int  # how much less there may be
-    above: int  # how much more there may be
-    per_layer: int = 0  # ten-thousandths of a GiB per layer
-
-
 def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     """Return what communication takes, with the libraries; None on one device.
 
@@ -245,29 +262,59 @@ def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     (custom_all_reduce.py). Without P2P, or with more than two GPUs over PCIe, vLLM does not start
     it; the range includes both.
     """
-    version, gpu, ranks = facts.args.version, facts.gpu, expert_ranks(facts)
+    version = facts.args.version
+    gpu = facts.gpu
+    ranks = expert_ranks(facts)
     tp = facts.args.tp * ranks
-    above = 700 if tp <= 4 else 1500  # no more than 4 were measured
     if tp == 1:
         return None
     if not gpu.nvlink:
-        base, more = (230, 450) if tp == 2 else (version.communication_over_pcie, 900)
-        return _Link(base, base - 50, 2200 - base if gpu.nvlink is None else more)
+        return _link_over_pcie(tp, version, is_known=gpu.nvlink is not None)
     if ranks > 1:
-        communicators = 3 + (facts.args.tp > 1) + version.broadcasts_to_experts
+        communicators = 3
+        if facts.args.tp > 1:
+            communicators += 1
+        if version.broadcasts_to_experts:
+            communicators += 1
         base = (740 if tp == 2 else 1390) * communicators // 2
         return _Link(base, base // 2, 2200)
-    if not (version.links_take_more and gpu.compute_capability in _SYMMETRIC):
-        without_cumem = version.turns_cumem_off and gpu.compute_capability == HOPPER and tp > 2
-        of_more = 2250 if without_cumem else 2100 if version.v0 and tp >= 8 else 1390
-        base = 740 if tp == 2 else of_more
-        return _Link(base, 600 if without_cumem else base - 40, above)
+    if version.links_take_more and gpu.compute_capability in _SYMMETRIC:
+        return _link_of_symmetric_memory(facts)
+    above = 700 if tp <= 4 else 1500  # no more than 4 were measured
+    if tp > 2 and version.turns_cumem_off and gpu.compute_capability == HOPPER:
+        return _Link(2250, 600, above)
+    base = 740
+    if tp > 2:
+        base = 2100 if version.v0 and tp >= 8 else 1390
+    return _Link(base, base - 40, above)
+
+
+def _link_of_symmetric_memory(facts: RuntimeFacts[VllmArgs]) -> _Link:
+    tp = facts.args.tp
     if tp > 4:
         return _Link(1390, 1300, 2200)
-    is_default = facts.args.allreduce_symm_mem is not False
-    measured = _is_controlled(facts) and is_default
-    below, above = (100, 200) if measured else (1400, above)
-    return _Link(2050, below, above, 6) if tp == 2 else _Link(2080, below, above, 16)
+    below = 1400
+    above = 700
+    if _is_controlled(facts) and facts.args.allreduce_symm_mem is not False:
+        below = 100
+        above = 200
+    if tp == 2:
+        return _Link(2050, below, above, 6)
+    return _Link(2080, below, above, 16)
+
+
+def _link_over_pcie(tp: int, version: VllmVersion, *, is_known: bool) -> _Link:
+    """Return what communication over PCIe takes; `is_known` is whether the GPU is known to have no
+    NVLink.
+    """
+    base = 230
+    above = 450
+    if tp > 2:
+        base = version.communication_over_pcie
+        above = 900
+    if not is_known:
+        above = 2200 - base
+    return _Link(base, base - 50, above)
 
 
 def _graphs(profile: Profile) -> RuntimePart | None:
@@ -302,26 +349,13 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     decodes = len([size for size in sizes if size <= facts.limits.max_num_seqs])
     full = symbol("full", decodes, "batch sizes with a full CUDA graph")
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
+    mib_per_layer = 34  # hundredths
     is_hopper = facts.gpu.compute_capability == HOPPER
-    many_kernels = "MLA" in facts.args.attentions or (
-        is_hopper and facts.whole.experts_dtype == "mxfp4"
-    )
-    per_layer = symbol(
-        "per_layer", MIB * (80 if many_kernels else 34) // 100, "bytes of both graphs per layer"
-    )
+    if "MLA" in facts.args.attentions or (is_hopper and facts.whole.experts_dtype == "mxfp4"):
+        mib_per_layer = 80
+    per_layer = symbol("per_layer", MIB * mib_per_layer // 100, "bytes of both graphs per layer")
     full_graph = (2 * MIB + layers * per_layer) // 3
-    first: int = symbol(
-        "first", _FIRST_GRAPH if is_hopper else _FIRST_GRAPH_ELSEWHERE, "bytes of the first graph"
-    )
-    if _uses_flashinfer(facts):
-        workspace = facts.args.flashinfer_workspace_buffer_size or _FLASHINFER_WORKSPACE
-        first = symbol("workspace", workspace, "bytes of FlashInfer's workspace")
-    elif is_hopper:
-        splits = (
-            symbol("splits", _splits_buffer(profile), "bytes of FlashAttention 3's splits")
-            + 4 * MIB
-        )
-        first = maximum(splits, first)
+    first = _first_graph(profile)
     graphs = 2 * (piecewise - 1) + full - 1
     if facts.args.max_num_seqs:
         low = int(first + graphs * full_graph) * 2 // 5
@@ -339,6 +373,21 @@ def _graphs(profile: Profile) -> RuntimePart | None:
         high = int(size) + max(GIB * 3 // 10, int(size) * 4 // 5)
     source = f"vLLM {version.name}, profile_cudagraph_memory; fitted to {RUNS}"
     return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, high, source)
+
+
+def _first_graph(profile: Profile) -> int:
+    """Return the bytes of the first capture, with FlashInfer's workspace or the buffer of
+    FlashAttention 3's splits.
+    """
+    facts = profile.facts
+    meaning = "bytes of the first graph"
+    if _uses_flashinfer(facts):
+        workspace = facts.args.flashinfer_workspace_buffer_size or _FLASHINFER_WORKSPACE
+        return symbol("workspace", workspace, "bytes of FlashInfer's workspace")
+    if facts.gpu.compute_capability != HOPPER:
+        return symbol("first", _FIRST_GRAPH_ELSEWHERE, meaning)
+    splits = symbol("splits", _splits_buffer(profile), "bytes of FlashAttention 3's splits")
+    return maximum(splits + 4 * MIB, symbol("first", _FIRST_GRAPH, meaning))
 
 
 def _captured_later(facts: RuntimeFacts[VllmArgs], graphs: RuntimePart) -> RuntimePart:
@@ -440,41 +489,51 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
         )
         if facts.gpu.other_memory is None and _is_beside_others(facts):
             notes.append("--other-memory SIZE, what others hold all the while, narrows the range.")
-    if (
-        facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE
-        and not facts.args.enforce_eager
-    ):
-        left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
-        notes.append(
-            f"warning: {human(left, BYTES)} are left outside vLLM's share. CUDA graphs and the "
-            "sampler's first run may "
-            "need more than the profile found: 2 of 47 starts at 0.95 on an H100 then ran out of "
-            "memory."
+    notes += _share_notes(facts)
+    notes += _tower_notes(facts)
+    if len(assumed) == 1:
+        notes.insert(0, f"{assumed[0]} is assumed: the runtime memory depends on it.")
+    elif assumed:
+        names = f"{', '.join(assumed[:-1])} and {assumed[-1]}"
+        notes.insert(0, f"{names} are assumed: the runtime memory depends on them.")
+    return tuple(notes)
+
+
+def _share_notes(facts: RuntimeFacts[VllmArgs]) -> Iterator[str]:
+    """Yield what a large share of the GPU's memory may lead to."""
+    numerator, denominator = facts.share
+    wanted = facts.gpu.memory * numerator // denominator
+    is_large = numerator * 100 > denominator * _LARGEST_DEFAULT_SHARE
+    if is_large and not facts.args.enforce_eager:
+        yield (
+            f"warning: {human(facts.gpu.memory - wanted, BYTES)} are left outside vLLM's share. "
+            "CUDA graphs and the sampler's first run may need more than the profile found: 2 of 47 "
+            "starts at 0.95 on an H100 then ran out of memory."
         )
     least, _, most = FREE_OF_UNIFIED
-    if facts.gpu.counts_host_memory and facts.share[0] * 100 > facts.share[1] * least:
-        wanted = facts.gpu.memory * facts.share[0] // facts.share[1]
-        notes.append(
+    if facts.gpu.counts_host_memory and numerator * 100 > denominator * least:
+        yield (
             f"warning: vLLM starts only if {human(wanted, BYTES)} are free, and a GB10 has "
-            f"{least} to {most} %. "
-            f"--gpu-memory-utilization 0.{least} starts with the least."
+            f"{least} to {most} %. --gpu-memory-utilization 0.{least} starts with the least."
         )
-    notes += [
-        f"warning: --tp {facts.args.tp} does not divide the layers of the {tower.name} tower. "
-        "vLLM may refuse to "
-        "start; with --mm-encoder-tp-mode data it has the whole tower on each GPU."
-        for tower in facts.whole.towers
-        if not divides_tower(facts.args.tp, tower)
-    ]
-    notes += [
-        f"--tp {facts.args.tp} does not divide the {tower.attention.heads} heads of the "
-        f"{tower.name} tower: each GPU "
-        "has its attention whole."
-        for tower in facts.whole.towers
-        if tower.attention and tower.attention.whole and not tower.has_whole_heads(facts.args.tp)
-    ]
-    if assumed:
-        are, them = ("are", "them") if len(assumed) > 1 else ("is", "it")
-        names = " and ".join(filter(None, (", ".join(assumed[:-1]), assumed[-1])))
-        notes.insert(0, f"{names} {are} assumed: the runtime memory depends on {them}.")
-    return tuple(notes)
+
+
+def _tower_notes(facts: RuntimeFacts[VllmArgs]) -> Iterator[str]:
+    """Yield which towers --tp does not divide, and then of which it does not divide the
+    attention.
+    """
+    tp = facts.args.tp
+    for tower in facts.whole.towers:
+        if not divides_tower(tp, tower):
+            yield (
+                f"warning: --tp {tp} does not divide the layers of the {tower.name} tower. vLLM "
+                "may refuse to start; with --mm-encoder-tp-mode data it has the whole tower on "
+                "each GPU."
+            )
+    for tower in facts.whole.towers:
+        heads = tower.attention
+        if heads and heads.whole and not tower.has_whole_heads(tp):
+            yield (
+                f"--tp {tp} does not divide the {heads.heads} heads of the {tower.name} tower: "
+                "each GPU has its attention whole."
+            )
