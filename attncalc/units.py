@@ -350,6 +350,8 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
 MAX_COUNT = 10**30
 _WHOLE = r"\d{1,40}|\d{1,3}(?:_\d{3}){1,12}"
 _COUNT = r"(?a)(?P<whole>\d{1,40}|\d{1,12}(?:_\d{1,12}){1,12}) ?(?P<suffix>[kmgtKMGT]?)"
+# '1e4', '1.5e3', '8.0'.
+_SCIENTIFIC = r"(?a)(?P<whole>\d{1,40})(?:\.(?P<fraction>\d{1,40}))?(?:[eE]\+?(?P<power>\d{1,2}))?"
 # A number with commas between groups of digits, as '4,096' or '$1,817.70/month'.
 _GROUPED = re.compile(r"\D{0,4}[1-9]\d{0,2}(?:,\d{3}){1,12}(?!\d)[^,]{0,40}")
 _COUNT_TIP = "k is 1,000 and K is 1,024: 4096, 128k (128,000) or 128K (131,072)"
@@ -386,6 +388,11 @@ def parse_count(text: str, option: str) -> int:
     except ValueError:  # more digits than int() takes
         number = 0
     if not 1 <= number <= MAX_COUNT:
+        digits = _digits_of(text.strip())
+        if digits:
+            raise BadValueError(
+                f"{option}: '{truncate(text)}' is not written in digits", f"write digits: {digits}"
+            )
         has_letters = any(character.isalpha() for character in text[:40])
         tip = _COUNT_TIP if has_letters else "write digits, as 8 or 4096"
         raise BadValueError(
@@ -393,6 +400,23 @@ def parse_count(text: str, option: str) -> int:
             comma_tip(text) or f"{tip}{list_tip(text, option)}",
         )
     return number
+
+
+def _digits_of(text: str) -> str:
+    """Return the digits of a whole number in another notation: '10000' of '1e4', '8' of '8.0'; ''
+    for another text.
+    """
+    match = re.fullmatch(_SCIENTIFIC, text)
+    if match is None:
+        return ""
+    fraction = (match["fraction"] or "").rstrip("0")
+    zeros = int(match["power"] or 0) - len(fraction)
+    if zeros < 0:
+        return ""
+    number = int(match["whole"] + fraction) * 10**zeros
+    if not 1 <= number <= MAX_COUNT:
+        return ""
+    return str(number)
 
 
 def comma_tip(text: str) -> str:

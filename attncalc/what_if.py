@@ -14,6 +14,7 @@ from itertools import groupby, repeat
 from typing import Any
 
 from .attention import FULL, Attention, Cross, Grouped, Sliding, Span, Variant
+from .attention.grouped import kv_heads_tip
 from .errors import AttncalcError
 from .mlp import Mlp
 from .model import MAX_LAYERS, Layers, ModelSpec, Stack
@@ -202,6 +203,16 @@ def _with_heads(
             return kind
         n_heads = heads or kind.n_heads
         n_kv_heads = kv_heads or (n_heads if kind.n_kv_heads == kind.n_heads else kind.n_kv_heads)
+        if n_heads % n_kv_heads and kv_heads:
+            raise AttncalcError(
+                f"--kv-heads: {n_kv_heads} does not divide the {n_heads} query heads",
+                kv_heads_tip(n_heads),
+            )
+        if n_heads % n_kv_heads:
+            raise AttncalcError(
+                f"--heads: the {n_kv_heads} KV heads do not divide {n_heads}",
+                f"give a multiple of {n_kv_heads}, or --kv-heads too",
+            )
         return dataclasses.replace(
             kind, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=head_dim or kind.d_head
         )

@@ -340,6 +340,8 @@ def test_a_cache_without_all_weights_has_those_of_the_index(tmp_path: Path) -> N
         "Qwen/Qwen3-8B",
         "https://huggingface.co/Qwen/Qwen3-8B",
         "https://hf.co/Qwen/Qwen3-8B/tree/main",
+        "https://huggingface.co/Qwen/Qwen3-8B/blob/main/config.json",
+        "https://huggingface.co/Qwen/Qwen3-8B/resolve/main/config.json?download=true",
     ],
 )
 def test_a_model_that_is_built_in_needs_no_network(ask: Ask, hub: LocalHub, name: str) -> None:
@@ -356,6 +358,14 @@ def test_a_comparison_with_transformers_reads_the_config_of_a_model_that_is_buil
     fill_cache(tmp_path / "home", "Qwen/Qwen3-8B")
     model, config = load_with_config("Qwen/Qwen3-8B")
     assert (model.main.n_layers, config) == (3, CONFIG)
+
+
+def test_an_error_names_the_address_that_was_typed(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    address = "https://huggingface.co/no/such/blob/main/config.json"
+    assert ask("params", address).error.startswith(f"error: {address}: not in the local cache")
 
 
 def test_another_revision_of_a_model_that_is_built_in_is_fetched(hub: LocalHub) -> None:

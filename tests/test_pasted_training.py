@@ -174,6 +174,33 @@ def test_a_trainers_file_or_command_has_the_answer_of_its_options(
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "trl sft --model_name_or_path qwen3-0.6b --max_length 512",
+        "torchrun --nproc_per_node 2 train.py --model_name_or_path qwen3-0.6b",
+    ],
+)
+def test_a_training_command_needs_no_dashes_before_it(ask: Ask, command: str) -> None:
+    answer = ask("train", "--gpu", "h100", *command.split())
+    assert answer.code != 2
+    assert answer == ask("train", "--gpu", "h100", "--", *command.split())
+
+
+@pytest.mark.parametrize(
+    ("option", "same"),
+    [
+        ("--qlora", "--lora --weights-dtype nf4"),
+        ("--load_in_4bit", "--lora --weights-dtype nf4"),
+        ("--gradient-checkpointing", "--recompute full"),
+    ],
+)
+def test_a_switch_of_trainers_has_a_tip_that_works(ask: Ask, option: str, same: str) -> None:
+    line = ["train", "qwen3-0.6b", "--gpu", "h100"]
+    assert ask(*line, option).error.endswith(f"  tip: write {same}\n")
+    assert ask(*line, *same.split()).code == 0
+
+
+@pytest.mark.parametrize(
     ("line", "error"),
     [
         ("axolotl train no.yml", "no such file: no.yml"),

@@ -1047,7 +1047,7 @@ def test_usual_requests_are_assumed_and_named(
     ("--users 500 --gpu h100 --lengths README.md", "--lengths: README.md has no column 'prompt'"),
     ("--users 500 --gpu h100 --lengths no.csv --prompt 3K", "--lengths cannot be combined with --prompt"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --percentile 99", "--percentile needs --lengths"),
-    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --ttft soon", "--ttft: 'soon' is not a number"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --ttft soon", "--ttft: 'soon' is not a time above 0"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --ttft 300", "--ttft: '300' has no unit"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --efficiency 2", "--efficiency: '2' is not a number"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --load-factor 3", "--load-factor: '3' is not a number"),
@@ -1082,3 +1082,42 @@ def test_a_row_too_slow_to_read_along_is_after_the_others(ask: Ask) -> None:
     rows = [line for line in answer.out.splitlines() if line.startswith(("  m3-ultra", "  h200"))]
     assert [row.split()[0] for row in rows][-1] == "m3-ultra-512gb"
     assert "less than 5 tokens/s per user" in answer.out
+
+
+@each(
+    ("words", "error", "tip"),
+    [
+        (
+            "--gpu h100 --max-gpus 4 --tp 8",
+            "--tp 8 needs 8 GPUs, and --max-gpus is 4",
+            "give --max-gpus 8",
+        ),
+        (
+            "--gpu 4xh100 --tp 8 --pp 2",
+            "--tp 8 with --pp 2 needs 16 GPUs, and --gpu has 4",
+            "give --max-gpus 16",
+        ),
+    ],
+)
+def test_a_split_over_more_gpus_than_there_may_be_is_an_error(
+    ask: Ask, words: str, error: str, tip: str
+) -> None:
+    first, second = ask("plan", "qwen3-8b", "--users", "100", *words.split()).error.splitlines()
+    assert first == f"error: {error}"
+    assert second.endswith(tip)
+
+
+def test_a_sum_of_gpus_that_is_allowed_is_no_advice(ask: Ask) -> None:
+    line = "plan llama3.1-70b --users 9 --gpu l4 --max-gpus 8 --tp 1"
+    answer = ask(*line.split())
+    assert answer.code == 1
+    assert "--max-gpus" not in answer.out.split("Assumed")[0]
+
+
+@each("time", ["20tok", "20tok/s", "soon"])
+def test_a_time_that_cannot_be_read_has_the_forms_that_can(ask: Ask, time: str) -> None:
+    line = ["plan", "qwen3-8b", "--gpu", "h100", "--users", "10", "--tpot", time]
+    assert ask(*line).error.splitlines() == [
+        f"error: --tpot: '{time}' is not a time above 0",
+        "  tip: write 20/s, 50ms or 2s",
+    ]

@@ -299,7 +299,7 @@ def test_a_combination_that_is_not_possible_is_a_row_with_its_error() -> None:
         False
     ] * 6
     assert rows[2]["error"] == "--tp 3 does not divide 64 query heads"
-    assert rows[6]["error"] == "n_kv_heads: 7 does not divide n_heads 64"
+    assert rows[6]["error"] == "gqa:7: 7 does not divide the 64 query heads"
     assert {row["kv_cache"] for row in rows[6:]} == {None}
 
 

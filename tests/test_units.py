@@ -219,6 +219,21 @@ def test_other_counts_are_errors_that_name_the_option(text: str) -> None:
         parse_count(text, "--context")
 
 
+@each(
+    ("text", "digits"), [("1e4", "10000"), ("10e9", "10000000000"), ("1.5E3", "1500"), ("8.0", "8")]
+)
+def test_a_whole_number_in_another_notation_has_its_digits_as_a_tip(text: str, digits: str) -> None:
+    with pytest.raises(AttncalcError, match=f"--x: '{text}' is not written in digits") as caught:
+        parse_count(text, "--x")
+    assert caught.value.tip == f"write digits: {digits}"
+
+
+@each("text", ["1.5e0", "0e3", "0.0", "1e31", "e4"])
+def test_what_is_no_whole_number_has_no_digits(text: str) -> None:
+    with pytest.raises(AttncalcError, match="is not a whole number"):
+        parse_count(text, "--x")
+
+
 @pytest.mark.parametrize("text", ["1,8", "4096,8192", "1,0000", "0,100", "01,024", ",100", "100,"])
 def test_a_list_for_one_number_is_an_error_that_names_sweep(text: str) -> None:
     for parse in (parse_count, parse_bytes, parse_decimal):

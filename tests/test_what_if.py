@@ -173,7 +173,9 @@ def test_a_sweep_and_the_command_agree(ask: Ask) -> None:
 @each(
     ("options", "message"),
     [
-        ({"kv_heads": 5}, "n_kv_heads: 5 does not divide n_heads 32"),
+        ({"kv_heads": 5}, "kv_heads: 5 does not divide the 32 query heads"),
+        ({"heads": 30}, "heads: the 8 KV heads do not divide 30"),
+        ({"attention": "gqa:5"}, "gqa:5: 5 does not divide the 32 query heads"),
         ({"layers": 2001}, "layers=2001 is more than 2,000"),
         ({"pattern": "1 local"}, "pattern needs window"),
         ({"pattern": "1 round"}, "'1 round' is no kind of layer"),

@@ -46,6 +46,17 @@ from .saved import (
 from .span import FULL, Span, pairs
 
 _K_AND_V = Constant(2, "tensors: keys and values")
+# The most query heads whose divisors a tip lists.
+_MOST_HEADS = 512
+
+
+def kv_heads_tip(n_heads: int) -> str:
+    """Return the tip with the numbers of KV heads that n_heads query heads can share."""
+    allowed = [str(n) for n in range(1, min(n_heads, _MOST_HEADS) + 1) if n_heads % n == 0]
+    listed = ", ".join(allowed[:12])
+    if len(allowed) > 12:
+        listed = f"{listed}, ..."
+    return f"every KV head serves the same number of query heads: {listed}"
 
 
 @dataclass(frozen=True)
@@ -133,13 +144,9 @@ class Grouped:
 
     def __post_init__(self) -> None:
         if self.n_heads % self.n_kv_heads:
-            allowed = [
-                str(n) for n in range(1, min(self.n_heads, 512) + 1) if self.n_heads % n == 0
-            ]
-            listed = ", ".join(allowed[:12]) + (", ..." if len(allowed) > 12 else "")
             raise AttncalcError(
                 f"n_kv_heads: {self.n_kv_heads} does not divide n_heads {self.n_heads}",
-                f"every KV head serves the same number of query heads: {listed}",
+                kv_heads_tip(self.n_heads),
             )
 
     @property

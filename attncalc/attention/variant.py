@@ -9,7 +9,7 @@ from ..errors import AttncalcError
 from ..records import NamedTuple
 from ..units import parse_count, truncate
 from .cross import Cross
-from .grouped import Grouped
+from .grouped import Grouped, kv_heads_tip
 from .kind import Attention
 
 if TYPE_CHECKING:
@@ -115,6 +115,12 @@ class Variant(NamedTuple):
 
     def _grouped(self, kind: Grouped | Latent) -> Grouped:
         n_kv_heads = {"mha": kind.n_heads, "mqa": 1}.get(self.name, self.number)
+        if kind.n_heads % n_kv_heads:
+            raise AttncalcError(
+                f"{self.name}:{self.number}: {n_kv_heads} does not divide the {kind.n_heads} query "
+                "heads",
+                kv_heads_tip(kind.n_heads),
+            )
         if isinstance(kind, Grouped):
             return dataclasses.replace(kind, n_kv_heads=n_kv_heads)
         return Grouped(

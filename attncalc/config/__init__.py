@@ -34,12 +34,13 @@ from .presets import (
     preset_text,
     unquantized,
 )
-from .source import DOCUMENTS, LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
+from .source import CONFIG, DOCUMENTS, LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 from .user_files import open_file, read_standard_input
 
 if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights
     from .folder import Folder
+    from .hub import Repository
 
 # What `load` takes as a model.
 ModelLike = str | os.PathLike[str] | Mapping[str, Any] | ConfigObject | ModelSpec
@@ -137,7 +138,8 @@ def _config_of_repository(model: str) -> str | None:
     from .hub import parse_repository
 
     repository = None if os.path.exists(model) else parse_repository(model)
-    if repository is None or repository.file or preset_of(repository.name) is None:
+    is_other_file = repository is not None and repository.file not in ("", CONFIG)
+    if repository is None or is_other_file or preset_of(repository.name) is None:
         return None
     return str(repository._replace(file="config.json"))
 
@@ -420,7 +422,7 @@ def _repository_source(model: str) -> Source:
 
     Raises AttncalcError if `model` is not the name of a repository, or there is none.
     """
-    from .hub import MAIN, cached_folder, is_address, parse_repository
+    from .hub import cached_folder, is_address, parse_repository
 
     repository = parse_repository(model)
     if repository is None and is_address(model):
@@ -445,19 +447,19 @@ def _repository_source(model: str) -> Source:
         raise NoSuchModelError(
             f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}"
         )
-    if (repository.revision, repository.file) == (MAIN, ""):
-        preset = preset_of(repository.name)
-    else:
-        preset = None
+    whole = _with_own_config(model, repository)
+    preset = preset_of(whole.name) if str(whole) == whole.name else None
     if preset is not None:
         return _preset_source(preset)
-    copy = of_checkpoint(str(repository))
+    copy = of_checkpoint(str(whole))
     # files that are here have the sizes of their tensors
     if copy and cached_folder(repository) is None:
         return _checkpoint_source(repository.name, *copy)
     try:
         return repository_source(repository)
     except AttncalcError as error:
+        if is_address(model):
+            error.message = error.message.replace(f"{repository}:", f"{truncate(model, 120)}:")
         base = unquantized(repository.name)
         if base:
             tip = (
@@ -466,6 +468,17 @@ def _repository_source(model: str) -> Source:
             )
             error.tip = f"{tip}; or {error.tip}" if error.tip else tip
         raise
+
+
+def _with_own_config(model: str, repository: Repository) -> Repository:
+    """Return the repository that `model` names; of the address of its config.json, the repository
+    without a file.
+
+    'org/name:config.json' keeps its file: it is read, also of a model that is built in.
+    """
+    if repository.file == CONFIG and not model.endswith(f":{CONFIG}"):
+        return repository._replace(file="")
+    return repository
 
 
 def _model_file_in(folder: Path) -> Path:

@@ -112,6 +112,11 @@ def _parse_kernels(text: str, device: Device) -> tuple[str, ...]:
         ]
         return (*device.kernels, *extra)
     known = (*BACKENDS, *EXTRA_KERNELS)
+    if "," in text:
+        raise AttncalcError(
+            f"--kernel takes one kernel, and not '{truncate(text)}'",
+            f"give one of them, or all; known: all, {', '.join(known)}",
+        )
     if text not in known:
         hint = did_you_mean(text, known)
         raise AttncalcError(

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -242,10 +242,17 @@ def first_argument(words: Sequence[str], options: Mapping[str, Any]) -> str | No
     """Return the first of the words that is neither an option nor the value of one: the model; None
     without one.
     """
+    for _, word in arguments_of(words, options):
+        return word
+    return None
+
+
+def arguments_of(words: Sequence[str], options: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Yield the words that are neither options nor values of them, each after its place."""
     taken = _places_of_values(words, options)
-    return next(
-        (word for i, word in enumerate(words) if i not in taken and not _is_option(word)), None
-    )
+    for i, word in enumerate(words):
+        if i not in taken and not _is_option(word):
+            yield i, word
 
 
 def value_of(*option: str, words: Sequence[str]) -> str | None:

@@ -8,6 +8,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...config import ModelLike
@@ -183,6 +184,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         expert_parallel=bool(options.get("enable_expert_parallel")),
         max_gpus=max_gpus,
     )
+    _check_most_gpus(space, is_option="max_gpus" in options)
     dtypes = [
         (cache, weights)
         for weights in _texts(options, "weights_dtype")
@@ -221,6 +223,28 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         is_whole=bool(options.get("all")),
         disaggregates=bool(options.get("disaggregate")),
     )
+
+
+def _check_most_gpus(space: Space, *, is_option: bool) -> None:
+    """Raise AttncalcError if one replica of the smallest sizes has more GPUs than there may be.
+
+    `is_option` is whether --max-gpus has this number, and not --gpu: '4xh100'.
+    """
+    if space.max_gpus is None:
+        return
+    sizes = {"--tp": space.tp, "--pp": space.pp, "--dp": space.dp}
+    least = {name: min(given) for name, given in sizes.items() if given}
+    needed = prod(least.values())
+    if needed <= space.max_gpus:
+        return
+    split = " with ".join(f"{name} {size}" for name, size in least.items() if size > 1)
+    if is_option:
+        limit = f"--max-gpus is {space.max_gpus}"
+        tip = f"give --max-gpus {needed}"
+    else:
+        limit = f"--gpu has {space.max_gpus}"
+        tip = f"name the GPU without a number, and give --max-gpus {needed}"
+    raise AttncalcError(f"{split} needs {plural(needed, 'GPU')}, and {limit}", tip)
 
 
 def _requests(

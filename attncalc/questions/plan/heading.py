@@ -327,7 +327,7 @@ def _what_fits(plan: Plan, model: str) -> str:
             flags.append(one.flag)
             break
     more = min_gpus(result.resolved)
-    if more:
+    if more and more > gpus:
         flags.append(f"--max-gpus {more}")
     if len(flags) == 2:
         return f". {flags[0]} does, or {flags[1]}."

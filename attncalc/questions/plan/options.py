@@ -37,13 +37,15 @@ def _time(text: str, name: str) -> float:
     unit, factor = next(
         ((unit, f) for unit, f in (("ms", 1e-3), ("s", 1.0)) if value.endswith(unit)), ("", 0.0)
     )
-    if value.endswith("/s"):
-        numerator, denominator = parse_decimal(value.removesuffix("/s"), name)
-        return denominator / numerator
     try:
+        if value.endswith("/s"):
+            numerator, denominator = parse_decimal(value.removesuffix("/s"), name)
+            return denominator / numerator
         numerator, denominator = parse_decimal(value.removesuffix(unit), name)
-    except BadValueError as error:
-        raise BadValueError(error.message, "write 2s or 50ms") from None
+    except BadValueError:
+        raise BadValueError(
+            f"{name}: '{truncate(text)}' is not a time above 0", "write 20/s, 50ms or 2s"
+        ) from None
     if not unit:
         raise BadValueError(
             f"{name}: '{truncate(text)}' has no unit",

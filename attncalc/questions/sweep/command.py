@@ -29,7 +29,11 @@ _MAX_JOBS = 256
 
 
 class _Columns(Options):
-    """Which figures."""
+    """Which figures, and how many processes compute them.
+
+    Attributes:
+        processes: The number of processes.
+    """
 
     columns: Annotated[
         o.Text,
@@ -50,15 +54,17 @@ class _Columns(Options):
         ),
     ] = None
 
-    def processes(self) -> int:
-        """Return the number of processes. Raises AttncalcError if it is not from 1 to _MAX_JOBS."""
-        number = 1 if self.jobs is None else parse_count(self.jobs, "--jobs")
-        if number > _MAX_JOBS:
+    def __init__(self, **values: Any) -> None:
+        """Raise AttncalcError if --jobs is not from 1 to _MAX_JOBS: '-j llama3-8b' lacks the
+        number, and not the model.
+        """
+        super().__init__(**values)
+        self.processes = 1 if self.jobs is None else parse_count(self.jobs, "--jobs")
+        if self.processes > _MAX_JOBS:
             raise AttncalcError(
-                f"--jobs {number} is more than {_MAX_JOBS} processes",
+                f"--jobs {self.processes} is more than {_MAX_JOBS} processes",
                 "give the number of your CPU cores",
             )
-        return number
 
 
 class RowOutputOptions(o.ReportOptions):
@@ -146,9 +152,13 @@ def sweep(
     force = output.force and (plot.plot is None or goes_to_file(output.output))
 
     def write() -> int:
-        jobs = columns.processes()
         return write_sweep(
-            screen, form, output=output.output, force=force, plain=output.plain, jobs=jobs
+            screen,
+            form,
+            output=output.output,
+            force=force,
+            plain=output.plain,
+            jobs=columns.processes,
         )
 
     if plot.plot is None:

@@ -14,7 +14,14 @@ from ...errors import AttncalcError
 from ...options import Option
 from ...show.lists import tell
 from ...units import hyphens, long_option, truncate
-from ..fit.launch_words import check_models, first_argument, value_of, without_first, words_of
+from ..fit.launch_words import (
+    arguments_of,
+    check_models,
+    first_argument,
+    value_of,
+    without_first,
+    words_of,
+)
 from ..other_names import ALSO
 from .recipes import (
     OBJECTIVES,
@@ -57,6 +64,12 @@ _COUNTED = {
     **dict.fromkeys(("nnodes", "num_nodes", "num_machines"), "nodes"),
 }
 _FILES = (".yaml", ".yml", ".json", ".toml")
+# {switch of trainers: the options of `train` that mean the same}.
+_SWITCHES = {
+    "qlora": "--lora --weights-dtype nf4",
+    "load_in_4bit": "--lora --weights-dtype nf4",
+    "gradient_checkpointing": "--recompute full",
+}
 
 
 def begins(words: Sequence[str]) -> bool:
@@ -71,7 +84,8 @@ def split(
 ) -> tuple[list[str], list[str]]:
     """Return the arguments of `train`, and -- with the training command behind it; [] without one.
 
-    A trainer's file as MODEL is a command that has this file alone.
+    The command may stand without -- after the options of `train`. A trainer's file as MODEL is a
+    command that has this file alone.
 
     Args:
         words: The arguments before --.
@@ -80,6 +94,9 @@ def split(
     """
     if pasted:
         return [*words], [*pasted]
+    for i, word in arguments_of(words, options):
+        if word.rpartition("/")[2] in _TRAINERS:
+            return [*words[:i]], ["--", *words[i:]]
     file = first_argument(words, options)
     if file is not None and file.endswith(_FILES) and read_recipe(file):
         return without_first(words, file, options), ["--", file]
@@ -93,7 +110,11 @@ def in_own_words(words: Sequence[str], options: Mapping[str, Option]) -> list[st
 
 def tip_for_option(name: str) -> str:
     """Return the tip for an option that only trainers have; '' for another."""
-    if is_key(name.lstrip("-").replace("-", "_")):
+    key = name.lstrip("-").replace("-", "_")
+    same = _SWITCHES.get(key)
+    if same:
+        return f"write {same}"
+    if is_key(key):
         return (
             "options of trainers stand after --: attncalc train -- python train.py "
             f"{truncate(name)} ..."
