@@ -12,7 +12,6 @@ PACKAGE = Path(__file__).parent.parent / "attncalc"
 NOT_YET = (
     "cli/",
     "engines/",
-    "logs/",
     *("questions/arguments.py", "questions/inputs.py", "questions/options.py"),
     *("questions/compare/", "questions/fit/", "questions/kv/", "questions/memory/"),
     *("questions/plan/", "questions/presets/", "questions/train/", "questions/verify/"),

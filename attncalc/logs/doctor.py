@@ -139,8 +139,11 @@ def _longer_context(request: FitRequest, log: StartupLog, refusal: LogRefusal) -
             f"{alone.reason[:-1]}, and {request.model.title} has at most {count(own)} tokens of "
             "context."
         )
-        shorter = tuple(each for each in alone.advice if each.known or not each.option)
-        return alone._replace(reason=reason, advice=shorter)
+        shorter = []
+        for each in alone.advice:
+            if each.known or not each.option:
+                shorter.append(each)
+        return alone._replace(reason=reason, advice=tuple(shorter))
     context = min(filter(None, (own, refusal.context)))
     result = fit(request.with_workload(context=context))
     fits = result.verdict == "fits"
@@ -285,8 +288,8 @@ def _with_gpu(
             )
         return _other_model(request, log, refusal, disagreement, named)
     if STAGES[refusal.where].after == "cache":
-        found = (_smaller_share(estimate, refusal), _fewer_sequences(estimate))
-        changes = tuple(change for change in found if change and change.result.starts)
+        found = filter(None, (_smaller_share(estimate, refusal), _fewer_sequences(estimate)))
+        changes = tuple(change for change in found if change.result.starts)
         return alone._replace(changes=changes, advice=() if changes else alone.advice)
     return _before_the_cache(estimate, refusal, excess, alone)
 

@@ -100,11 +100,8 @@ def after_the_cache(log: StartupLog, lines: Sequence[str]) -> list[str]:
     """Return the last lines, of those after the sizes of the cache and the start."""
     sizes = [figure.line for figure in log.logged.values()]
     last = [*lines[-_LAST:]]
-    before = [
-        i
-        for i, line in enumerate(last)
-        if READY.search(line) or any(size in line for size in sizes)
-    ]
-    if before:
-        return last[before[-1] + 1 :]
-    return last
+    after = 0
+    for i, line in enumerate(last):
+        if READY.search(line) or any(size in line for size in sizes):
+            after = i + 1
+    return last[after:]

@@ -127,7 +127,8 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         refusal = unfinished(lines, _LINES["load"]) or _projected(text)
         if refusal is None:
             return None
-    path, free = logs.first(_LINES["file"], text), _free_memory(text)
+    path = logs.first(_LINES["file"], text)
+    free = _free_memory(text)
     signed = (title for title, sign in _TABLE["programs"].items() if sign.search(text))
     within = _PROGRAMS.get(next(signed, ""))
     if within is _BENCH:  # a test has the tokens of its prompt, its answer and what is before them
@@ -277,7 +278,9 @@ def _ollama_size(name: str, text: str, *, on_host: bool = True) -> Printed | Non
     """
     # the last of each device
     sizes = {match[1]: match for match in _LINES[name].finditer(text)}
-    found = [match for device, match in sizes.items() if on_host or device != "CPU"]
+    if not on_host:
+        sizes.pop("CPU", None)
+    found = [*sizes.values()]
     if not found:
         return None
     total = sum(int(Fraction(match[2]) * _UNITS[match[3]]) for match in found)
@@ -449,11 +452,10 @@ def _projected(text: str) -> LogRefusal | None:
     does not.
     """
     match = _LINES["projected"].search(text)
-    if match:
-        needed, free = (Printed(match[i], match[0], MIB) for i in (1, 2))
-    else:
-        needed, free = (None, None)
-    if match is None or needed is None or free is None or needed.number <= free.number:
+    if match is None:
+        return None
+    needed, free = (Printed(number, match[0], MIB) for number in match.groups())
+    if needed.number <= free.number:
         return None
     return LogRefusal("unfinished", match[0], where="fitting", needed=needed, limit=free)
 
@@ -486,12 +488,10 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
         if size is not None:
             predicted["all_kv_size"] = Printed(str(size), ollama.line)
         return LogMemory(ollama.bytes, "the printed size"), logs.size_checks(log, predicted)
-    without = {"draft_kv_size"} - predicted.keys()  # of a drafter that is not known
-    total = sum(
-        figure.bytes
-        for name, figure in log.logged.items()
-        if name.endswith("_size") and name not in without
-    )
+    sizes = {name: figure for name, figure in log.logged.items() if name.endswith("_size")}
+    if "draft_kv_size" not in predicted:  # of a drafter that is not known
+        sizes.pop("draft_kv_size", None)
+    total = sum(figure.bytes for figure in sizes.values())
     if not total:
         total = sum(figure.bytes for name, figure in predicted.items() if name.endswith("_size"))
         return LogMemory(total, "the cache as computed"), ()

@@ -176,7 +176,7 @@ def _wrapped_once(lines: list[str]) -> Iterator[list[str]]:
     A number that continues is surely wrapped: '(4.' and '11 GiB KV cache is needed' are not 11 GiB.
     """
     widest = max(range(len(lines)), key=lambda i: len(lines[i]), default=0)
-    first, second, *_ = *lines[widest : widest + 2], "", ""
+    first, second = [*lines[widest : widest + 2], "", ""][:2]
     is_number = re.search(r"\d\.?$", first) and re.match(r"\d", second)
     if len(lines) > _A_FEW or not second or (_BEGINNING.match(second) and not is_number):
         yield lines
@@ -191,8 +191,10 @@ def _figures(log: StartupLog | None) -> int:
     """Return how many figures a log has; -1 if no message in it is known."""
     if log is None or (not log.logged and log.refusal and log.refusal.kind == "unfinished"):
         return -1
-    of_refusal = (*log.refusal._replace(use=InUse()), *log.refusal.use) if log.refusal else ()
-    stated = [part for part in of_refusal if part and part != InUse()]
+    stated: list[object] = []
+    if log.refusal:
+        parts = (*log.refusal._replace(use=InUse()), *log.refusal.use)
+        stated = [part for part in filter(None, parts) if part != InUse()]
     found = (log.settings, log.available, log.logged, log.budget, stated)
     return sum(map(len, found))
 
@@ -224,9 +226,10 @@ def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:
         if log is not None and not log.is_assumed:
             return log
         assumed = assumed or log
-    named = next(
-        (known for number, known in signs if number and assumed and known != assumed.engine), None
-    )
+    named = None
+    for number, known in signs:
+        if named is None and number and assumed and known != assumed.engine:
+            named = known
     # CUDA's message has no sign of the engine that the other lines name
     if named and assumed and assumed.refusal:
         return find_reader(named).read_log(lines, assumed.refusal)
@@ -245,7 +248,10 @@ def _check_servers(lines: list[str], name: str) -> None:
     if len(by_source) < 2 or 2 * sum(map(len, by_source.values())) <= len(lines):
         return
     logs = {source: _read_lines(_without_prefix(some)) for source, some in by_source.items()}
-    servers = {source: (log.engine, log.model) for source, log in logs.items() if log and log.model}
+    servers = {}
+    for source, log in logs.items():
+        if log and log.model:
+            servers[source] = (log.engine, log.model)
     if len(set(servers.values())) > 1:
         first, *_ = servers
         names = ", ".join(

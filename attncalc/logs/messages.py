@@ -157,8 +157,8 @@ def unknown_message(lines: Sequence[str]) -> LogRefusal | None:
     Of two options with a number each takes the other's: 'max_num_seqs (256) exceeds max_slots (64)'
     is --max-num-seqs 64, or --max-slots 256.
     """
-    failures = filter(_LABEL.search, lines)
-    line = next((one for one in failures if _LIMIT.search(one) and re.search(r"\d", one)), None)
+    limits = filter(_LIMIT.search, filter(_LABEL.search, lines))
+    line = next((one for one in limits if re.search(r"\d", one)), None)
     if line is None:
         error = next(filter(_EXCEPTION.search, lines), None)
         reason = f"the message is not known here: {truncate(error, LONGEST)}"
@@ -215,15 +215,12 @@ def _read(kind: _Kind, match: re.Match[str], text: str) -> Message:
         refusal = _too_long(kind.context_option, figures)
     else:
         reason = next(filter(None, (_filled(each, figures) for each in kind.reasons)))
-        filled = (
-            (change, _filled(change.option, figures, is_typed=True), _filled(change.words, figures))
-            for change in kind.changes
-        )
-        advice = (
-            Advice(words, option, change.is_sure)
-            for change, option, words in filled
-            if words and option is not None
-        )
+        advice = []
+        for change in kind.changes:
+            option = _filled(change.option, figures, is_typed=True)
+            words = _filled(change.words, figures)
+            if words and option is not None:
+                advice.append(Advice(words, option, change.is_sure))
         refusal = LogRefusal(
             _KINDS.get(kind.cause, "stated"), "", reason=f"{reason}.", advice=tuple(advice)
         )
@@ -259,9 +256,10 @@ def _figures(match: re.Match[str], text: str) -> dict[str, Any]:
             filter(None, (", ".join(map(str, divisors[:-1])), str(divisors[-1])))
         )
         # a power of two, which divides most models' KV heads too
-        found["fitting"] = max(
-            n for n in divisors if n & (n - 1) == 0 and (n == 1 or n < found["gpus"])
-        )
+        fitting = 1
+        while fitting * 2 < found["gpus"] and found["heads"] % (fitting * 2) == 0:
+            fitting *= 2
+        found["fitting"] = min(fitting, 64)
     if whole.get("block") and whole.get("size"):
         found["factor"] = found["block"] // gcd(found["block"], found["size"])
         found["times"] = found["factor"] * found["size"]
@@ -389,7 +387,7 @@ def _filled(template: str, figures: Mapping[str, Any], *, is_typed: bool = False
 def kinds() -> list[_Kind]:
     """Return the table of messages.txt."""
     lines = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
-    return list(_parsed(line for line in lines if line and not line.startswith("#")))
+    return list(_parsed(line for line in filter(None, lines) if not line.startswith("#")))
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[_Kind]:

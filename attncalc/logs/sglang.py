@@ -51,13 +51,12 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         logs.without_load(lines, _LINES["load"]), _LINES["start"], _OUTCOME
     )
     logged = figures_of(text)
-    budget = {
-        name: figure
-        for name, figure in logs.read_budget(_TABLE["budget"], text).items()
-        if figure.number or name != "weights"
-    }
+    budget = logs.read_budget(_TABLE["budget"], text)
+    if "weights" in budget and not budget["weights"].number:
+        del budget["weights"]
     budget |= _with_drafter(text)
-    before, after = budget.get("free_memory"), budget.get("after_weights")
+    before = budget.get("free_memory")
+    after = budget.get("after_weights")
     if "weights" not in budget and before and after and before.number > after.number:  # up to 0.4.3
         used = float(before.number - after.number)
         budget["weights"] = Printed(f"{used:.2f}", f"{before.line}, {after.line}", GIB)

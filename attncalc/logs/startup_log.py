@@ -225,7 +225,8 @@ def busiest(
         restarted = restarted or start.search(line) is not None
         if not is_about_load(line):
             continue
-        preempted += preemption.search(line) is not None
+        if preemption.search(line):
+            preempted += 1
         for match in pattern.finditer(line):  # a paste may have lost the breaks between lines
             running = int(match["running"])
             waiting = int(match["waiting"] or 0)
@@ -472,6 +473,5 @@ def size_checks(
             note = "the log's memory is rounded"
         return Check("log", name, SIZES[name], expected, printed.bytes, tolerance, unit, note)
 
-    return tuple(
-        check(name) for name in SIZES if name in log.logged and name in predicted and name != given
-    )
+    names = [name for name in SIZES if name in log.logged.keys() & predicted.keys()]
+    return tuple(check(name) for name in names if name != given)

@@ -250,7 +250,7 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: VllmArgs, context: in
     checks = [
         _check(name, logged[name], [pool.figure(name) for pool in pools])
         for name in _LABELS
-        if name in logged and name != "max_context"
+        if name in logged.keys() - {"max_context"}
     ]
     if "max_context" in logged:
         longest = [_longest(layout, end, context) for end in ends]
