@@ -7,7 +7,6 @@ A name is found in any spelling: 'Llama 3.1 8B', 'llama-3.1-8b', 'llama3_1_8b' a
 import os
 import re
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -488,22 +487,20 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
     """Return {words: presets that have a name of these words}.
 
     The names of a preset are its own, its title, and the last parts of its repositories, also with
-    the size that the title has in parentheses: 'DeepSeek-R1 671B'. 'Llama 3.1/3.3 70B' are two
-    titles. A distilled model is also named by its teacher, as in Ollama's library:
-    'deepseek-r1:14b', 'deepseek-r1:14b-qwen-distill'. Without another model of that name, the date
-    of a release may be left out, and a size may be at the end.
+    the size that the title has in parentheses: 'DeepSeek-R1 671B'. A distilled model is also named
+    by its teacher, as in Ollama's library: 'deepseek-r1:14b', 'deepseek-r1:14b-qwen-distill'.
+    Without another model of that name, the date of a release may be left out, and a size may be at
+    the end.
     """
     known: dict[tuple[str, ...], set[str]] = {}
     others: dict[tuple[str, ...], set[str]] = {}
     for preset in presets():
-        alternatives = [word.split("/") for word in preset.title.split()]
-        titles = [" ".join(words) for words in product(*alternatives)]
         size = re.search(r"\(([\d.]+[BMT])\)", preset.title)
         released = [repository.partition("/")[2] for repository in preset.repositories]
         names = [
             preset.name,
-            *titles,
-            *(title.partition(" (")[0] for title in titles),
+            preset.title,
+            preset.title.partition(" (")[0],
             *released,
             *preset.tags,
         ]
@@ -513,11 +510,11 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
             names += [f"{name} {size[1]}" for name in released]
         for name in names:
             known.setdefault(_name_words(name), set()).add(preset.name)
-        undated = [re.sub(r"-\d{4}$", "", name) for name in released]
-        size_last = [
-            re.sub(rf"-({_SIZE})-(.*)", r"-\2-\1", name) for name in (preset.name, *released)
-        ]
-        for name in (*undated, *size_last):
+        others_of_preset = [re.sub(r"-\d{4}$", "", name) for name in released]
+        for name in (preset.name, *released):
+            # Ollama's llama3.2-vision:11b of Llama-3.2-11B-Vision
+            others_of_preset.append(re.sub(rf"-({_SIZE})-(.*)", r"-\2-\1", name))
+        for name in others_of_preset:
             others.setdefault(_name_words(name), set()).add(preset.name)
     return others | known
 
