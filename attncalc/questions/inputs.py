@@ -73,8 +73,10 @@ def read_model(
 def _as_typed(name: str, value: object) -> str:
     """Return an option of `WhatIfOptions` with its value, as the command line has it."""
     names = options_of(WhatIfOptions)[name].names[0].split("/")
-    if isinstance(value, bool):
-        return names[value is False]
+    if value is False:
+        return names[1]
+    if value is True:
+        return names[0]
     return f"{names[0]} {shlex.quote(str(value))}"
 
 

@@ -75,7 +75,11 @@ class Bar(NamedTuple):
     def lines(self) -> tuple[Line, ...]:
         """Return the bar, its legend and the memory that the engine takes."""
         low, high = self.runtime
-        marks = MARKS["runtime"] * (low > 0) + MARKS["range"] * (high > low)
+        marks = ""
+        if low > 0:
+            marks += MARKS["runtime"]
+        if high > low:
+            marks += MARKS["range"]
         legend = [Piece(MARKS["weights"], "weights"), Piece(f" weights {gib(self.weights)}   ")]
         if marks:
             legend += [Piece(marks, "runtime"), Piece(f" runtime {gib_range(low, high)}   ")]

@@ -79,7 +79,8 @@ def tell(
     divided = command_lines(text, width) if is_command else wrapped(text, hanging, width)
     lines = divided if is_wrapped else [text]
     stream.write(printable("\n".join(lines), stream.encoding) + "\n")
-    _told.extend([len(lines)] * stream.isatty())
+    if stream.isatty():
+        _told.append(len(lines))
 
 
 def divided(table: Table, width: int) -> list[Table]:
@@ -201,7 +202,8 @@ def _record(table: Table, headers: list[str], label: str, values: list[str]) -> 
         if value and not header and len(record) > 1:
             record[-1] += f", {value}"
         elif value:
-            record.append(_named(header, value, unit * (column.align == "right")))
+            own_unit = unit if column.align == "right" else ""
+            record.append(_named(header, value, own_unit))
     return record
 
 

@@ -68,7 +68,8 @@ def read_logged_request(
     if log.refusal and (log.refusal.program or log.refusal.cause) and not log.refusal.tokens:
         given = options.get("gpu")
         unused = [long_option(name) for name in options if name not in ("gpu", "engine")]
-        unused[:0] = ["MODEL"] * named.is_given
+        if named.is_given:
+            unused.insert(0, "MODEL")
         if unused:
             tell(f"note: not used: {', '.join(unused)}: the message states its cause")
         return log, UnknownModel("", _gpu_in_log(log, str(given) if given else None)[1])

@@ -199,14 +199,13 @@ def _node_notes(resolved: ResolvedRequest) -> Iterator[str]:
     pp = resolved.args.pp
     if gpu is None or tp <= gpu.per_node or resolved.engine.splits_by_layer:
         return
-    inside = f": --tp {gpu.per_node} --pp {pp * tp // gpu.per_node} keeps each layer in one" * (
-        tp % gpu.per_node == 0
-    )
-    nodes = plural(-(-tp // gpu.per_node), "node")
-    yield (
-        f"{WARNING}--tp {tp} crosses {nodes} of {plural(gpu.per_node, 'GPU')}, whose links are "
-        f"slower{inside}."
-    )
+    nodes = f"{plural(-(-tp // gpu.per_node), 'node')} of {plural(gpu.per_node, 'GPU')}"
+    text = f"{WARNING}--tp {tp} crosses {nodes}, whose links are slower"
+    if tp % gpu.per_node == 0:
+        split = f"--tp {gpu.per_node} --pp {pp * tp // gpu.per_node}"
+        yield f"{text}: {split} keeps each layer in one."
+    else:
+        yield f"{text}."
 
 
 def _expert_notes(result: FitResult) -> Iterator[str]:

@@ -165,9 +165,11 @@ def _on_one_screen(
     is_placed = answer.resolved.engine.is_placed(answer.resolved.args)
     devices = devices_table(answer) if is_placed and times is None else ()
     fits = answer.result.verdict == "fits"
-    in_full = ["other attention"] * bool(other_times)
-    in_full += ["what fits"] * bool(times and fits)
-    in_full += ["budget", "blocks", "log lines"]
+    in_full = ["budget", "blocks", "log lines"]
+    if times and fits:
+        in_full.insert(0, "what fits")
+    if other_times:
+        in_full.insert(0, "other attention")
 
     def with_changes(shown: Sequence[Suggestion], *more: Table) -> Report:
         if len(shown) < len(changes):
@@ -364,7 +366,6 @@ def _more(found: Answer) -> str:
     '' if it may fit.
     """
     result = found.result
-    resolved = found.resolved
     batch = found.resolved.request.workload.batch
     if result.verdict != "does_not_fit":
         return ""
@@ -373,16 +374,24 @@ def _more(found: Answer) -> str:
         if longest:
             return f" {count(longest)} tokens fit."
         return ""
-    least, most = ((each.max_batch or 0) * resolved.replicas for each in found.limits)
-    on_average = found.users and (found.users.average or 0) * resolved.replicas >= batch
+    text = ""
+    if batch > 1:
+        text = _fitting_requests(found, batch)
     enough = next((change for change in found.changes if change.needs_hardware), None)
-    how = " at worst, all on average, as in 'plan'" if on_average else ""
-    texts = [f"{span(least, most)} fit{how}."] * (most > 0 and batch > 1)
     if enough:
-        texts += [f"{enough.result.resolved.gpus} GPUs are enough: {enough.flag}."]
-    else:
-        texts += []
-    return " ".join(["", *texts])
+        text += f" {enough.result.resolved.gpus} GPUs are enough: {enough.flag}."
+    return text
+
+
+def _fitting_requests(found: Answer, batch: int) -> str:
+    """Return how many of the requests fit, after a blank; '' if none does."""
+    replicas = found.resolved.replicas
+    least, most = (replicas * (each.max_batch or 0) for each in found.limits)
+    if most == 0:
+        return ""
+    if found.users and found.users.average and found.users.average * replicas >= batch:
+        return f" {span(least, most)} fit at worst, all on average, as in 'plan'."
+    return f" {span(least, most)} fit."
 
 
 def _room(answer: Answer) -> str:
@@ -403,7 +412,9 @@ def _room(answer: Answer) -> str:
         return ""
     least = least * resolved.replicas
     most = most * resolved.replicas
-    return f"{span(least, most)} {what}{'s' * (most > 1)}{of}"
+    if most > 1:
+        what = f"{what}s"
+    return f"{span(least, most)} {what}{of}"
 
 
 def _speed(answer: Answer, on_gpus: str) -> str:

@@ -302,12 +302,13 @@ def bounds_text(bounds: Roofline, of_most: Roofline | None) -> str:
         larger = f" below batch {count(bounds.compute_bound_batch)}"
     larger = "" if bounds.host else larger or " at every batch"
     decode = f"A decode step at context {count(bounds.workload.context)}"
-    answer += [
-        f"{name} takes at least {quotient(step.seconds, SECONDS)}, {step.bound_by}-bound"
-        f"{larger * (step is bounds.decode and step.bound_by == 'memory')}."
-        for name, step in ((decode, bounds.decode), ("A prefill", bounds.prefill))
-        if step
-    ]
+    for name, step in ((decode, bounds.decode), ("A prefill", bounds.prefill)):
+        if step is None:
+            continue
+        time = f"{name} takes at least {quotient(step.seconds, SECONDS)}, {step.bound_by}-bound"
+        if step is bounds.decode and step.bound_by == "memory":
+            time += larger
+        answer.append(f"{time}.")
     return " ".join(answer)
 
 

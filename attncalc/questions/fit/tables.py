@@ -221,12 +221,13 @@ def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
 def _smaller_models(resolved: ResolvedRequest) -> Iterator[str]:
     """Yield the command that lists the models that fit on the GPUs."""
     if resolved.gpu:
-        words = [f"--gpu {f'{resolved.gpus}x' * (resolved.gpus > 1)}{resolved.gpu.name}"]
+        gpus = resolved.gpu.name
+        if resolved.gpus > 1:
+            gpus = f"{resolved.gpus}x{gpus}"
+        command = f"attncalc fit --gpu {gpus}"
         if resolved.gpu.is_cpu:
-            words += [f"--ram {typed_bytes(resolved.gpu.memory)}"]
-        else:
-            words += []
-        yield f"Models that fit: attncalc fit {' '.join(words)}"
+            command += f" --ram {typed_bytes(resolved.gpu.memory)}"
+        yield f"Models that fit: {command}"
 
 
 def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Table]:

@@ -182,9 +182,8 @@ def _table_of_models(rows: Sequence[_Row], *, more: bool) -> Table:
             )
         )
     if more:
-        columns = [
-            (column, [*cells, "smaller ones" * (column is LABEL)]) for column, cells in columns
-        ]
+        for column, cells in columns:
+            cells.append("smaller ones" if column is LABEL else "")
     return column_table(columns)
 
 
@@ -230,7 +229,9 @@ def _command(of: Need) -> str:
     request = of.resolved.request
     gpus = of.resolved.gpus
     dtype = request.weights_dtype
-    gpu = f"{gpus}x" * (gpus > 1) + of.gpu_name
+    gpu = of.gpu_name
+    if gpus > 1:
+        gpu = f"{gpus}x{gpu}"
     is_typed = dtype in FILE_TYPES
     words = [
         "attncalc fit",

@@ -213,14 +213,15 @@ def _window_notes(model: ModelSpec, cache: KVCache) -> list[str]:
         return []
     n_windowed = sum(int(g.count) for g in windowed)
     spans = " or ".join(dict.fromkeys(g.attention.span.description for g in windowed))
-    return [
+    note = (
         f"{n_windowed} of {model.main.n_layers} layers attend to {spans} and cache no more than "
         "that. With full "
         f"attention in all layers, the cache would be {human(cache.without_windows, BYTES)}, "
         f"{times(ratio(cache.without_windows, cache.total))} as much."
-        + " The next token adds no bytes: it takes the place of the oldest."
-        * (not cache.per_token)
-    ]
+    )
+    if not cache.per_token:
+        note += " The next token adds no bytes: it takes the place of the oldest."
+    return [note]
 
 
 def _storage_notes(model: ModelSpec, engine: str) -> list[str]:

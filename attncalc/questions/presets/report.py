@@ -135,10 +135,12 @@ def attention_words(model: ModelSpec) -> set[str]:
     ]
     recurrent = [isinstance(kind, Recurrent) for kind in kinds]
     words = [_attention(model), *(kind.headline.split(",")[0] for kind in kinds)]
-    words += ["linear recurrent"] * any(recurrent) + ["hybrid"] * (
-        any(recurrent) and not all(recurrent)
-    )
-    words += ["moe"] * any(group.mlp and group.mlp.n_experts for group in model.main.layers)
+    if any(recurrent):
+        words.append("linear recurrent")
+    if any(recurrent) and not all(recurrent):
+        words.append("hybrid")
+    if any(group.mlp and group.mlp.n_experts for group in model.main.layers):
+        words.append("moe")
     return set(re.findall(r"[\w]+", " ".join(words).lower().replace("mamba-2", "mamba2")))
 
 

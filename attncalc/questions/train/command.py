@@ -89,9 +89,11 @@ def _with_log(log: str, options: TrainOptions) -> TrainOptions:
     if match.re is _OLDER_ERROR:  # in another order; what is reserved includes the tensors
         tensors, free, idle = free, tensors, idle - free
     others = max(0, total - free - tensors - idle)
-    means = "; --expandable-segments is enough" * (asked <= free + idle)
-    # a CUDA context and NCCL take less
-    means += "; nvidia-smi lists the others" * (others > 3 * GIB // 2)
+    means = ""
+    if asked <= free + idle:
+        means += "; --expandable-segments is enough"
+    if others > 3 * GIB // 2:  # a CUDA context and NCCL take less
+        means += "; nvidia-smi lists the others"
     figures = "{} asked for, of {} {} free; tensors held {}, PyTorch {} besides, others {}".format(
         *(human(size, BYTES) for size in (asked, total, free, tensors, idle, others))
     )

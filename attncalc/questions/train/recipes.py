@@ -212,8 +212,11 @@ def _of_component(name: str) -> Iterator[tuple[str, str]]:
     'torchtune.models.llama3_1.qlora_llama3_1_8b'.
     """
     if name.startswith("torchtune.models."):
-        yield from [("lora", "")] * ("lora_" in name)
-        yield from [("--weights-dtype", "nf4"), ("--no-kbit-upcast", "")] * (".qlora_" in name)
+        if "lora_" in name:
+            yield "lora", ""
+        if ".qlora_" in name:
+            yield "--weights-dtype", "nf4"
+            yield "--no-kbit-upcast", ""
     elif "CutCrossEntropy" in name:
         yield "--loss", "fused"
     elif name.endswith(("LinearCrossEntropyLoss", "CEWithChunkedOutputLoss")):

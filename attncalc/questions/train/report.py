@@ -229,17 +229,23 @@ def gpus_report(
 # The screen
 
 
+def _enough_in_time(run: Training, seconds: float, enough: int) -> str:
+    """Return how many GPUs are enough for the time, and whether those of the run are too few."""
+    gpus = hardware_text(run.gpu, enough).replace("one ", "1 x ")
+    are = "is" if enough == 1 else "are"
+    days = "1 day" if seconds == 86400 else f"{number(seconds / 86400)} days"
+    text = f"{gpus} {are} enough for {days}"
+    if run.gpus >= enough:
+        return f"{text}."
+    if run.gpus == 1:
+        return f"{text}, 1 is not."
+    return f"{text}, {count(run.gpus)} are not."
+
+
 def _heading(of: Answer) -> Iterator[str]:
     run = of.result.run
     if of.time and of.time.within:
-        seconds, enough = of.time.within
-        gpus = hardware_text(run.gpu, enough).replace("one ", "1 x ") + (
-            " is" if enough == 1 else " are"
-        )
-        too_few = f", {count(run.gpus)} {'is' if run.gpus == 1 else 'are'} not" * (
-            run.gpus < enough
-        )
-        yield f"{gpus} enough for {number(seconds / 86400)} day{'s' * (seconds != 86400)}{too_few}."
+        yield _enough_in_time(run, *of.time.within)
     yield verdict_text(of)
     if of.time:
         how = " (assumed; --mfu sets it)" if of.time.assumes_mfu else ""
@@ -318,7 +324,9 @@ def hardware_text(gpu: Gpu | None, gpus: int) -> str:
 def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
     split = {"tp": run.tp, "pp": run.pp, "cp": run.cp, "ep": run.ep}
     sizes = {"batch": count(run.batch), "context": count(run.workload.context)} | {searched: "?"}
-    batch = f"{sizes['batch']} x {'2 x ' * run.pairs}{sizes['context']} tokens"
+    batch = f"{sizes['batch']} x {sizes['context']} tokens"
+    if run.pairs:
+        batch = f"{sizes['batch']} x 2 x {sizes['context']} tokens"
     if run.gradient_accumulation > 1:
         batch += f" x {count(run.gradient_accumulation)} micro-batches"
     lora = f"LoRA r={run.lora.rank}" if run.lora else ""

@@ -229,8 +229,9 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     batch = _number(values, "batch", 1)
     asked = values.get("dtype")
     computes = gpu.math_dtype(asked, spec.dtype) if gpu else asked or spec.dtype
+    sequences = 2 * batch if "pairs" in values else batch
     workload = Workload.train(
-        batch * (1 + ("pairs" in values)),
+        sequences,
         context,
         source=read_source(spec, values.get("source_context")),
         dtype=computes if computes != spec.dtype else asked,
