@@ -165,6 +165,7 @@ _ALIASES = {
     "half": "fp16",
     "bfloat16": "bf16",
     "fp8_e4m3": "fp8",
+    "fp4_e2m1": "fp4",
     "fp8_e5m2": "fp8",
     DS_MLA: "fp8",
     "float8_e4m3fn": "fp8",

@@ -500,3 +500,43 @@ def test_a_batch_beyond_the_engines_maximum_does_not_fit(ask: Ask) -> None:
     )
     assert "DOES NOT FIT: 300 requests of 256 tokens; llama.cpp runs at most 256." in answer.out
     assert answer.code == 1
+
+
+@each(
+    ("model", "gpu", "options"),
+    [
+        ("qwen3-8b", "h100", ()),
+        ("gemma3-4b", "a10", ()),
+        ("gpt-oss-20b", "a100", ("--engine", "sglang")),
+    ],
+)
+def test_ranks_that_hold_the_model_once_each_need_the_gpus_of_replicas(
+    model: str, gpu: str, options: tuple[str, ...], ask: Ask
+) -> None:
+    asked = ("fit", model, "--gpu", gpu, "--tp", "2", "-c", "8192", *options, "--get", "min_gpus")
+    assert ask(*asked, "--dp", "4").out == ask(*asked, "--gpus", "8").out
+
+
+def test_gpus_that_are_enough_if_they_are_split_otherwise_are_named(ask: Ask) -> None:
+    """32 GPUs are tp 32, which crosses nodes; as 4 stages of 8 they hold the model."""
+    asked = ("fit", "kimi-k3", "--gpu", "h100", "--gpus", "32")
+    assert "32 GPUs are enough: --gpus 32 --tp 8 --pp 4." in " ".join(ask(*asked).out.split())
+    assert ask(*asked, "--get", "min_gpus").out == "32\n"
+    assert ask(*asked, "--tp", "8", "--pp", "4").code == 0
+
+
+def test_k_and_v_in_one_dtype_are_a_cache_in_it(ask: Ask) -> None:
+    asked = ("fit", "qwen3-0.6b", "--gpu", "rtx-4090", "-c", "8192", "--engine", "llamacpp")
+    apart = ask(*asked, "-ctk", "fp32", "-ctv", "fp32", "--full").out
+    assert apart == ask(*asked, "--kv-dtype", "fp32", "--full").out
+
+
+def test_the_context_that_a_screen_names_is_the_one_to_type(ask: Ask) -> None:
+    """The slots of -np share -c: 33,024 tokens for each of 4 are -c 132096."""
+    asked = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "-np", "4")
+    first = ask(*asked).out
+    assert "--context 132,096, 33,024 for each of 4 slots, is the longest" in " ".join(
+        first.split()
+    )
+    needed = ask(*asked, "--get", "kv_needed").out
+    assert needed == ask(*asked, "-c", "132096", "--get", "kv_needed").out

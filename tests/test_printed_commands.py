@@ -55,6 +55,12 @@ def test_a_printed_command_a_plan_and_a_sweep_have_the_answer_of_fit(first: int)
             {"engine": "llamacpp", "gpu": "l4", "weights_dtype": "bf16", "context": 4096},
         ),
         Question("gpt-oss-120b", {"engine": "llamacpp", "gpu": "h100", "weights_dtype": "bf16"}),
+        # a file of llama.cpp is in one dtype: its embedding too
+        Question("mistral-7b-v0.1", {"engine": "llamacpp", "gpu": "a10", "dtype": "fp32"}),
+        # --dtype does not change a file
+        Question("qwen3-8b", {"gpu": "rtx-3060", "weights_dtype": "q4_k_m", "dtype": "fp16"}),
+        Question("qwen3-8b", {"engine": "sglang", "gpu": "h100", "kv_dtype": "fp4"}),
+        Question("qwen3-8b", {"engine": "lmstudio", "gpu": "rtx-4090", "context": 4096}),
         # no command says how many layers an unknown drafter has
         Question("gemma2-9b", {"engine": "vllm", "gpu": "mi300x", "speculative_layers": 2}),
         Question("deepseek-v4-pro", {"engine": "sglang", "gpu": "h200", "speculative_layers": 3}),

@@ -584,6 +584,11 @@ def on_fewest_gpus(resolved: ResolvedRequest) -> FitRequest | None:
 
 def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
     """Return the number of GPUs of `on_fewest_gpus`; None if there is none."""
+    # vLLM's ranks divide the experts of a mixture; all others hold the model once each
+    divides_experts = resolved.request.model.has_experts and not resolved.engine.ranks_share_tp
+    if resolved.dp > 1 and not divides_experts:
+        one = dataclasses.replace(resolved.request, dp=1, gpus=resolved.gpus // resolved.dp)
+        resolved = resolve(one.with_workload(batch=resolved.workload.batch))
     batch = resolved.workload.batch
     context = resolved.workload.context
     request = on_fewest_gpus(resolved)

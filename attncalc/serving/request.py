@@ -17,7 +17,7 @@ from ..engines.base import DraftModel, EngineArgs, Limits
 from ..engines.engine import Engine, Refusal
 from ..engines.launch import is_released
 from ..errors import AttncalcError, clash, is_valid, known_tip
-from ..ggml import FILE_TYPES
+from ..ggml import FILE_TYPES, WIDE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import ceil_div
@@ -492,10 +492,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     check_source(model, workload.source)
     if request.traffic:
         request.traffic.check(workload.context)
-    loaded_dtype = workload.dtype
-    half = half_dtype(request, of)
-    if not loaded_dtype and half != dtype(model.dtype).name:
-        loaded_dtype = half
+    loaded_dtype = _loaded_dtype(request, of)
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
     args = _complete_args(request, of, model, model_dtype, gpus=gpus, tp=tp)
     of.check_split(args)
@@ -535,6 +532,22 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     )
 
 
+def _loaded_dtype(request: FitRequest, of: Engine[Any]) -> str | None:
+    """Return the dtype of the weights that are not quantized; None for the model's.
+
+    A file of llama.cpp is as its type says, whatever --dtype is: F32 is the embedding's type too.
+    """
+    is_file = of.typed_files and request.weights_dtype is not None
+    if is_file and request.weights_dtype in WIDE_TYPES:
+        return request.weights_dtype
+    if request.workload.dtype and not is_file:
+        return request.workload.dtype
+    half = half_dtype(request, of)
+    if half != dtype(request.model.dtype).name:
+        return half
+    return None
+
+
 def _complete_args(
     request: FitRequest,
     of: Engine[Any],
@@ -561,6 +574,12 @@ def _complete_args(
     released_kv = of.checkpoint_cache_dtype(model, given.get("engine_version"), device)
     kv_name = workload.kv_dtype or of.cache_dtype or released_kv or model_dtype.name
     kv_dtype = cache_dtype_named(kv_name) if of.stores_formats else dtype(kv_name)
+    # K and V in one dtype are a cache in that dtype
+    of_k = given.get("kv_dtype_k")
+    if of_k is not None and of_k == given.get("kv_dtype_v"):
+        kv_dtype = of_k
+        given["kv_dtype_k"] = None
+        given["kv_dtype_v"] = None
     if request.draft:
         given["speculative_model"] = draft_model(request.draft, request.model, of, tp)
     vision = [tower for tower in model.towers if tower.name == "vision"]

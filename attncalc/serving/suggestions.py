@@ -637,7 +637,11 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
         if not resolved.whole_layers and resolved.gpus % copy == 0:
             there = max(1, resolved.gpus // copy)
         gpus = copy * max(needed, there)
-        if needed and resolved.gpus < gpus < below:
+        # 32 GPUs as --tp 8 --pp 4 may hold what --tp 32 does not
+        is_same_split = (request.tp, request.pp) == (resolved.args.tp, resolved.args.pp)
+        is_other_split = gpus == resolved.gpus and not (resolved.whole_layers or is_same_split)
+        is_more = resolved.gpus < gpus
+        if needed and (is_more or is_other_split) and gpus < below:
             change = _on_gpus(request, gpus, copy, current, resolved)
             crosses_nodes = resolved.gpu is not None and copy > resolved.gpu.per_node
             heappush(waiting, ((gpus, crosses_nodes, needed > there, copy), change))
@@ -651,7 +655,9 @@ def _on_gpus(
     """Return the change to so many GPUs, of which each copy of the model has `copy`, instead of
     `current`.
     """
-    if copy == current:
+    if gpus == resolved.gpus:
+        words = "another split of these GPUs"
+    elif copy == current:
         words = plural(gpus // copy, "replica")
     elif copy == gpus:
         words = f"{count(gpus)} GPUs"

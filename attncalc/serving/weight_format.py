@@ -80,7 +80,10 @@ def weight_format(
     Raises AttncalcError if a dtype is unknown.
     """
     rest = dtype(in_dtype or model.dtype, compute=True)
-    in_files = weights_dtype is None and rest.name == dtype(model.dtype).name
+    # a GGUF file is loaded as it is, whatever --dtype says
+    is_gguf = model.stored is not None and model.stored.kind == "GGUF"
+    as_released = is_gguf or rest.name == dtype(model.dtype).name
+    in_files = weights_dtype is None and as_released
     return WeightFormat(
         rest=rest,
         given=weights_dtype,

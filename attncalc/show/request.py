@@ -27,7 +27,8 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
     if any(resolved.request.engine_args.get(name) for name in ("kv_dtype_k", "kv_dtype_v")):
         k, v = resolved.engine.cache_dtypes(args)
-        cache = f"K in {k.name}, V in {v.name}"
+        if k.name != v.name:
+            cache = f"K in {k.name}, V in {v.name}"
     return (
         ", ".join(f"{name} {devices}" for name, devices in parallel.items() if devices > 1),
         f"ep {resolved.expert_devices}" if resolved.request.enable_expert_parallel else "",

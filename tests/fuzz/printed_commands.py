@@ -77,6 +77,7 @@ OPTIONS: Mapping[str, Values] = {
     "sglang": {
         **_ON_SERVERS,
         "engine_version": ("0.5.3", "0.5.23"),
+        "kv_dtype": ("fp8", "fp4", "bf16"),
         "attn_dp": (1, 2, 4, 8),
         "mem_fraction_static": ("0.7", "0.85"),
         "max_running_requests": (32, 256),
@@ -88,7 +89,8 @@ OPTIONS: Mapping[str, Values] = {
     "llamacpp": {
         "gpus": (1, 2),
         "weights_dtype": ("q4_k_m", "q8_0", "q4_0", "bf16", "mxfp4"),
-        "kv_dtype": ("int8", "int4", "fp16"),
+        "kv_dtype": ("int8", "int4", "fp16", "fp32"),
+        "dtype": ("fp16", "fp32"),
         "n_gpu_layers": (0, 8, 20, 99),
         "n_cpu_moe": (4, 99),
         "sequences": (2, 4),

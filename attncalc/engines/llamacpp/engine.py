@@ -18,7 +18,7 @@ from ..base import CacheLayout, Limits
 from ..engine import AUTO, Engine, SmallerStep
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
-from .launch import BENCH_WORDS, OLLAMA_WORDS, WORDS, launch
+from .launch import BENCH_WORDS, LM_STUDIO_WORDS, OLLAMA_WORDS, WORDS, launch
 from .layout import layout
 from .log_lines import breakdown_lines
 from .offload import device_parts, held_layers
@@ -58,7 +58,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
-    commands = (WORDS, BENCH_WORDS, OLLAMA_WORDS)
+    commands = (WORDS, BENCH_WORDS, OLLAMA_WORDS, LM_STUDIO_WORDS)
 
     def sizes(self, size: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a request per slot, with its part of -c, which is the context of all slots

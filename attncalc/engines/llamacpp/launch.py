@@ -2,9 +2,10 @@
 
 import re
 
+from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
 from ...model import ModelSpec
-from ...units import GIB
+from ...units import GIB, truncate
 from ..engine import AUTO
 from ..launch import (
     DRAFT_MODEL,
@@ -406,4 +407,36 @@ OLLAMA_WORDS = LaunchWords(
     placed=("--n-gpu-layers", AUTO),
     context=_ollama_context,
     runner="ollama",
+)
+
+
+def _layers_of_share(share: str) -> tuple[str, ...]:
+    """Return the layers on the GPU of LM Studio's --gpu: all, or none.
+
+    Raises AttncalcError for another share: how many layers that is depends on the model.
+    """
+    if share == "max":
+        return ()
+    if share == "off":
+        return ("--n-gpu-layers", "0")
+    raise AttncalcError(
+        f"--gpu {truncate(share)} of LM Studio is a share of the model's layers",
+        "give their number before the command: attncalc fit --n-gpu-layers N --engine lmstudio",
+    )
+
+
+# How `lms load` is read: LM Studio starts llama.cpp (lmstudio.ai/docs/cli/load).
+LM_STUDIO_WORDS = LaunchWords(
+    example="lms load MODEL",
+    program=re.compile(r"(?:.*/)?lms load"),
+    models=(),
+    names={
+        "--context-length": "--context",
+        "--parallel": "--batch",
+        "--gpu": _layers_of_share,
+        **dict.fromkeys(("--ttl", "--identifier", "--host", "--port"), ignored),
+    },
+    flags=dict.fromkeys(("--yes", "-y", "--exact"), ()),
+    of_model=_type_in_tag,
+    runner="lmstudio",
 )

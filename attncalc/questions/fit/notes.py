@@ -323,7 +323,9 @@ def _cache_dtype_notes(resolved: ResolvedRequest) -> Iterator[str]:
     stored = resolved.args.kv_dtype.name
     computed = resolved.args.dtype.name
     engine = resolved.engine
-    if resolved.request.workload.kv_dtype is None and stored != computed:
+    given = resolved.request.engine_args
+    is_given = any(given.get(name) is not None for name in ("kv_dtype_k", "kv_dtype_v"))
+    if resolved.request.workload.kv_dtype is None and not is_given and stored != computed:
         if not (engine.cache_dtype or resolved.request.model.kv_dtype):
             yield f"The cache is in {stored}, {engine.title}'s default for this model."
             return

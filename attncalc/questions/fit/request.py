@@ -277,17 +277,23 @@ def _which_context(request: FitRequest) -> FitRequest:
     if context == own:
         return answer
     fits = "is sure to fit" if is_sure else "may fit"
-    note = (
-        f"--context {count(context)} is the longest that {fits}; the model's own is {count(own)}. "
-        "-c sets another."
-    )
+    typed = _typed_context(request, context)
+    note = f"{typed} is the longest that {fits}; the model's own is {count(own)}. -c sets another."
     if context != longest:
         if longest:
             most = f"no more than {count(longest)} tokens may fit"
         else:
             most = "no context fits"
-        note = f"--context {count(context)} is assumed: {most}."
+        note = f"{typed} is assumed: {most}."
     return request.with_workload(context=context, assumed=(*request.workload.assumed, note))
+
+
+def _typed_context(request: FitRequest, context: int) -> str:
+    """Return the option with a context of each request: the slots of -np share -c."""
+    slots = 1 if request.batch_is_given else request.workload.batch
+    if slots == 1:
+        return f"--context {count(context)}"
+    return f"--context {count(context * slots)}, {count(context)} for each of {slots} slots,"
 
 
 def partly_on_host(
@@ -320,7 +326,7 @@ def partly_on_host(
     for name in [name for name in names if is_auto(options.get(name))] or names:
         if found := with_least_offload(least, name):
             flags = f"{long_option(name)} {found.engine_args[name]}"
-            flags += f" and --context {count(context)} are" if most else " is"
+            flags += f" and {_typed_context(request, context)} are" if most else " is"
             note = f"{flags} assumed: all layers on the GPU leave room for less."
             return found.with_engine_args(ram=ram).with_workload(
                 assumed=(*request.workload.assumed, note)
