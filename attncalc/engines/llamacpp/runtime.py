@@ -9,6 +9,7 @@ H100.
 import dataclasses
 from collections.abc import Iterator
 
+from ...attention.kind import CacheSpec
 from ...attention.latent import Latent
 from ...quantity import ceil_div, quantity, symbol
 from ...units import BYTES, GIB, human
@@ -238,14 +239,7 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         on_cpu=args.on_cpu,
         attends=attends,
         cache_from_host=args.types if attends and has_cache_there else None,
-        v_row=max(
-            (
-                int(c.rows * c.width) // (1 + (c.role == "kv"))
-                for c in caches
-                if c.role in ("kv", "v")
-            ),
-            default=0,
-        ),
+        v_row=max((_v_row(c) for c in caches if c.role in ("kv", "v")), default=0),
     )
 
 
@@ -329,3 +323,11 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
     # with either, --fit changes nothing
     if args.n_gpu_layers is None and not args.moves_experts and not args.on_cpu:
         yield _FIT_NOTE
+
+
+def _v_row(cached: CacheSpec) -> int:
+    """Return the elements of a row of V: the half of a cache that has K and V."""
+    elements = int(cached.rows * cached.width)
+    if cached.role == "kv":
+        return elements // 2
+    return elements

@@ -109,7 +109,10 @@ def _positions(overrides: str) -> tuple[str, ...]:
     srt/utils).
     """
     is_longer = '"factor"' in overrides and "original_max_position_embeddings" not in overrides
-    return (*only_positions(overrides), *["--allow-long-max-model-len"] * is_longer)
+    options = only_positions(overrides)
+    if is_longer:
+        return (*options, "--allow-long-max-model-len")
+    return options
 
 
 # Options with a value that change no figure.

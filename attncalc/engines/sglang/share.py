@@ -164,12 +164,13 @@ def _share_of_text(args: SglangArgs, memory_mib: int, devices: int) -> str:
         is_model = (
             args.speculative_model is not None and algorithm(args.speculative_model) == "STANDALONE"
         )
-        for_drafter = 1024 * (
-            6
-            if is_model and version.gib_for_drafter
-            else version.gib_for_drafter * args.has_drafter
-        )
-        return _share(memory_mib, left_mib(args, memory_mib, devices) + for_drafter)
+        for_drafter = 0
+        if args.has_drafter:
+            for_drafter = version.gib_for_drafter
+        if is_model and version.gib_for_drafter:
+            for_drafter = 6
+        left = left_mib(args, memory_mib, devices)
+        return _share(memory_mib, left + 1024 * for_drafter)
     if version.gib_of_large_gpus == 18 and memory_mib > _LARGEST_OLD:
         # 0.88 up to 96 GiB; larger GPUs leave 12 % of what they have beyond 48 GiB, and at least 18
         # GiB
