@@ -91,18 +91,24 @@ def test_a_suffix_of_parameters_and_flops_is_decimal(condition: str, unit: str, 
     ("command", "condition"),
     [
         (("kv", "gpt2"), "kv > 1MiB"),
-        (("kv", "gpt2"), "KV cache>1MiB"),
         (("kv", "gpt2"), "total > 1MiB"),
         (("params", "gpt2"), "params > 100M"),
         (("params", "gpt2"), "parameters > 0.1B"),
         (("flops", "gpt2"), "flops > 1G"),
-        (("fit", "gpt2", "--gpu", "l4"), "kv_cache > 1MiB"),  # 1,024 tokens of 36 KiB
+        (("fit", "gpt2", "--gpu", "l4"), "kv_cache > 1MiB"),
     ],
 )
-def test_a_short_name_is_the_figure_of_the_command(
+def test_a_short_name_is_no_figure_of_the_command(
     command: tuple[str, ...], condition: str, ask: Ask
 ) -> None:
-    assert f"failed: {condition}: gpt2 has " in ask(*command, "--fail-if", condition, "--quiet").err
+    name = condition.partition(" >")[0]
+    error = ask(*command, "--fail-if", condition, "--quiet").error
+    assert error.startswith(f"error: --fail-if: there is no figure '{name}'\n")
+
+
+def test_a_label_is_the_figure_that_it_names(ask: Ask) -> None:
+    err = ask("kv", "gpt2", "--fail-if", "KV cache>1MiB", "--quiet").err
+    assert "failed: KV cache>1MiB: gpt2 has " in err
 
 
 @each(

@@ -664,3 +664,11 @@ def test_a_gpu_can_have_the_memory_that_programs_see() -> None:
     with pytest.raises(AttncalcError, match="it has 24 GB, not 230GB") as caught:
         gpu("rtx-4090:230GB")
     assert "--gpu rtx-4090:23.6GiB" in (caught.value.tip or "")
+
+
+def test_an_instance_of_several_gpus_is_not_answered_as_one(ask: Ask) -> None:
+    error = ask("gpus", "p5.48xlarge", "g6.xlarge").error
+    assert error == (
+        "error: p5.48xlarge has 8 x h100-80gb\n  tip: 'attncalc gpus h100-80gb' shows one of them\n"
+    )
+    assert ask("gpus", "g6.xlarge", "-q").out == "l4\n"

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from asking import Ask
+from tables import each
 
 from attncalc.options import Option, options_of
 from attncalc.questions import QUESTIONS
@@ -78,4 +79,12 @@ def test_the_name_of_an_option_in_errors_is_its_first() -> None:
         "kv_dtype",
         False,
         True,
+    )
+
+
+@each("option", ["--help", "-h", "--version", "-V"])
+def test_words_after_help_or_version_are_an_error(ask: Ask, option: str) -> None:
+    assert ask(option, "plan").error == (
+        f"error: unexpected after {option}: plan\n"
+        "  tip: 'attncalc plan --help' shows the options of plan\n"
     )

@@ -597,3 +597,10 @@ def test_vllm_quantizes_to_fp8_only_what_is_not_quantized(
         model, Workload.decode(1, 4096), "vllm", gpu=gpu("h100-80gb"), weights_dtype="fp8"
     )
     assert (launch_command(resolve(asked)) is not None) == has_command
+
+
+@each(("given", "printed"), [("90%", "0.9"), ("0.90", "0.90"), ("1/4", "0.25")])
+def test_a_share_is_printed_as_engines_read_it(ask: Ask, given: str, printed: str) -> None:
+    words = ("fit", "gpt2", "--gpu", "h100", "--gpu-memory-utilization", given)
+    out = ask(*words).out
+    assert out.count(f"--gpu-memory-utilization {printed}") == 2

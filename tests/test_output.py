@@ -466,7 +466,6 @@ main()
     [
         # 12 layers * 1024 tokens * 2 * 12 heads * 64 * 2 B
         ("kv gpt2 -c 1K --get kv_cache", ["75497472"]),
-        ("kv gpt2 -c 1K --get total,weights_stored", ["75497472\t"]),
         ("kv gpt2 -c 1K --get kv_cache,batch --unit MiB", ["72.0\t1"]),  # 75,497,472 / 2^20
         ("gpus l4 h200 --get name,memory_gb", ["l4\t24", "h200\t141"]),
         ("presets distilgpt2 --get NAME", ["distilgpt2"]),
@@ -488,6 +487,25 @@ def test_a_script_gets_lines_without_a_table(ask: Ask, command: str, lines: list
     assert (answer.out.splitlines(), answer.err, answer.code) == (lines, "", 0)
 
 
+def test_a_figure_without_a_value_is_an_error_of_get(ask: Ask) -> None:
+    for names in ("weights_stored", "params_total,weights_stored"):
+        error = ask("params", "gpt2", "--get", names).error
+        assert error == "error: --get: weights_stored does not apply here\n  tip: leave it out\n"
+
+
+@each("command", ["flops gpt2 --get flops_total", "gpus mi300x --get bandwidth"])
+def test_a_unit_for_figures_that_are_no_sizes_is_an_error(ask: Ask, command: str) -> None:
+    error = ask(*command.split(), "--unit", "GB").error
+    name = command.rsplit(maxsplit=1)[-1]
+    assert error.startswith(f"error: --unit is for sizes, and none of these is one: {name}\n")
+
+
+def test_a_short_name_of_a_figure_is_an_error_with_the_whole_name(ask: Ask) -> None:
+    error = ask("flops", "gpt2", "--get", "total").error
+    assert error.startswith("error: --get: there is no figure 'total'\n")
+    assert "did you mean 'flops_total'?" in error
+
+
 def test_a_figure_that_get_does_not_know_is_an_error_with_all_names(ask: Ask) -> None:
     error = ask("kv", "gpt2", "--get", "kv_bytes").error
     assert error.startswith("error: --get: there is no figure 'kv_bytes'\n")
@@ -501,9 +519,9 @@ def test_a_figure_that_get_does_not_know_is_an_error_with_all_names(ask: Ask) ->
 
 
 def test_warnings_and_failed_conditions_are_named_beside_the_figures_of_get(ask: Ask) -> None:
-    answer = ask("kv", "gpt2", "-c", "2K", "--get", "kv_cache", "--fail-if", "kv > 1MiB")
+    answer = ask("kv", "gpt2", "-c", "2K", "--get", "kv_cache", "--fail-if", "kv_cache > 1MiB")
     assert (answer.out, answer.code) == ("150994944\n", 1)  # 2,048 tokens of 72 KiB
-    assert "failed: kv > 1MiB: gpt2 has 150,994,944 B" in answer.err
+    assert "failed: kv_cache > 1MiB: gpt2 has 150,994,944 B" in answer.err
     assert "warning: context 2,048 is beyond the learned position table of 1,024" in answer.err
 
 

@@ -49,7 +49,7 @@ def test_the_value_of_an_option_for_output_is_no_model(ask: Ask, options: str) -
     )
 
 
-@each("option", ["--format json", "--fail-if kv_cache>1TB", "-o FILE"])
+@each("option", ["--format json", "--fail-if kv_needed>1TB", "-o FILE"])
 def test_a_launch_command_keeps_its_model_beside_an_option_for_output(
     ask: Ask, option: str, tmp_path: Path
 ) -> None:
@@ -599,3 +599,32 @@ def test_model_replaces_that_of_the_command(ask: Ask, own: tuple[str, ...]) -> N
     assert answer.code == 0
     assert "Qwen3 8B on one" in answer.out
     assert "vllm serve /mnt/x --max-model-len 8192" in answer.out
+
+
+@each(
+    ("gpu", "gpus", "number"),
+    [
+        ("h100", "all", 1),
+        ("h100", "2", 2),
+        ("h100", '"device=0,1"', 2),
+        ("2xh100", "device=0,1", 2),
+    ],
+)
+def test_a_container_sees_as_many_gpus_as_docker_gives_it(
+    ask: Ask, gpu: str, gpus: str, number: int
+) -> None:
+    words = ("docker", "run", "--gpus", gpus, "vllm/vllm-openai", "--model", "qwen3-8b")
+    answer = ask("fit", "--gpu", gpu, "--json", "--", *words, "--tensor-parallel-size", str(number))
+    assert json.loads(answer.out)["gpus"] == number
+
+
+def test_a_container_with_another_number_of_gpus_is_an_error(ask: Ask) -> None:
+    words = "docker run --gpus 2 vllm/vllm-openai --model qwen3-8b"
+    error = ask("fit", "--gpu", "4xh100", "--", *words.split()).error
+    assert error.startswith("error: the container sees 2 GPUs (--gpus of the command)")
+
+
+def test_options_of_docker_that_are_not_used_are_named(ask: Ask) -> None:
+    words = "docker run --gpus all -p 8000:8000 --ipc=host -e A=1 vllm/vllm-openai --model qwen3-8b"
+    answer = ask("fit", "--gpu", "h100", "--", *words.split())
+    assert "note: not used: A, -p, --ipc\n" in answer.err

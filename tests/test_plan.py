@@ -1121,3 +1121,17 @@ def test_a_time_that_cannot_be_read_has_the_forms_that_can(ask: Ask, time: str) 
         f"error: --tpot: '{time}' is not a time above 0",
         "  tip: write 20/s, 50ms or 2s",
     ]
+
+
+GROWING = "plan qwen3-8b --gpu h100 --users 100 --growth 20%/month"
+
+
+def test_growth_is_shown_beside_the_formulas(ask: Ask) -> None:
+    out = ask(*GROWING.split(), "--explain").out
+    assert re.search(r"^ +growth +gpus +nodes ", out, re.MULTILINE)
+
+
+@each("option", ["-q", "--get gpus", "--format csv", "-o x.jsonl"])
+def test_growth_that_an_answer_has_no_place_for_is_an_error(ask: Ask, option: str) -> None:
+    error = ask(*GROWING.split(), *option.split()).error
+    assert error.startswith("error: --growth cannot be combined with ")

@@ -47,3 +47,10 @@ def test_the_function_in_python_takes_its_options(name: str) -> None:
     answer = getattr(attncalc, question.call)("gpt2", tp="2")
     assert answer.report.command == name
     assert {*question.columns} <= {figure.name for figure in answer.report.figures}
+
+
+def test_different_dtypes_of_k_and_v_are_named_as_typed(ask: Ask) -> None:
+    error = ask("kv", "gpt2", "-ctk", "q8_0", "-ctv", "q4_0").error
+    assert error.startswith("error: K and V are in different dtypes: K in q8_0, V in q4_0\n")
+    error = ask("kv", "gpt2", "-ctk", "q8_0", "-ctv", "q8_0", "--kv-dtype", "fp16").error
+    assert error.startswith("error: --kv-dtype fp16 cannot be combined with q8_0 of both K and V\n")

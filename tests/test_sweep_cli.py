@@ -585,3 +585,9 @@ def test_the_number_of_processes_has_a_limit(ask: Ask) -> None:
 def test_a_closed_pipe_ends_a_sweep_quietly() -> None:
     answer = shell("attncalc sweep llama2-70b -b 1:1000:1 -c 1:1000:1 | head -n 3")
     assert (answer.stderr, len(answer.stdout.splitlines())) == ("", 3)
+
+
+def test_get_is_no_other_name_of_columns(ask: Ask) -> None:
+    assert ask("sweep", "gpt2", "--get", "kv_cache").error == (
+        "error: no such option: --get\n  tip: did you mean '--columns'?\n"
+    )

@@ -36,6 +36,8 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 
 'attncalc help COMMAND' shows its common options, 'attncalc COMMAND --help' all.
 """
+# Options that end the command: what follows them would be dropped.
+_ALONE = ("-h", "--help", "-V", "--version")
 # Shells for which there is a completion script.
 SHELLS = ("bash", "zsh", "fish")
 # The environment variable that shows the traceback of a bug.
@@ -70,6 +72,12 @@ class _Commands(Group):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if args[:1] == ["help"]:  # -h lists the common options, and --help up to 360 lines
             args = [*args[1:], "-h"] if args[1:] else []
+        if len(args) > 1 and args[0] in _ALONE:
+            words = truncate(" ".join(args[1:]), 100)
+            tip = f"'attncalc {args[0]}' stands alone"
+            if args[1] in QUESTIONS:
+                tip = f"'attncalc {args[1]} --help' shows the options of {args[1]}"
+            raise AttncalcError(f"unexpected after {args[0]}: {words}", tip)
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -82,6 +82,9 @@ def tip_for_option(
     """
     name = hyphens(word)
     commands = [command for command, names in others.items() if name in names]
+    # sweep writes columns, and has no figures of one answer
+    if name == "--get" and "--columns" in own:
+        return "did you mean '--columns'?"
     if commands:
         return _have_it([f"'attncalc {command}'" for command in commands[:3]])
     close = nearest(name, [other for other in own if own[other] == other]) or nearest(

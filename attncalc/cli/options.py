@@ -374,12 +374,8 @@ class AnswerOptions(ReportOptions):
         from ..show.write import tell_alerts
 
         if self.get is not None:
-            self.write(
-                lines.picked(
-                    report, self.get.split(","), parse_bytes(f"1 {self.unit or 'B'}", "--unit")
-                ),
-                tabs=True,
-            )
+            unit = None if self.unit is None else parse_bytes(f"1 {self.unit}", "--unit")
+            self.write(lines.picked(report, self.get.split(","), unit), tabs=True)
             tell_alerts(report)
             for range_ in lines.ranges(report, self.get.split(",")):
                 tell(f"note: {range_}")

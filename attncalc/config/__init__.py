@@ -463,8 +463,8 @@ def _repository_source(model: str) -> Source:
         base = unquantized(repository.name)
         if base:
             tip = (
-                f"the built-in {base[0]} has the same cache, and with --weights-dtype {base[1]} "
-                "nearly its weights"
+                f"the built-in {base[0]} has the same cache, and "
+                f"'attncalc fit {base[0]} --weights-dtype {base[1]}' nearly its weights"
             )
             error.tip = f"{tip}; or {error.tip}" if error.tip else tip
         raise

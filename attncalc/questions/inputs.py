@@ -192,14 +192,16 @@ def _one_cache_dtype(values: Mapping[str, Any]) -> str:
     they differ.
     """
     shared = values.get("kv_dtype") or "fp16"  # None is auto
-    both = {values.get(name) or shared for name in SplitCacheOptions.__annotations__}
-    if len(both) > 1 or ("kv_dtype" in values and shared not in both):
+    k, v = (values.get(name) or shared for name in SplitCacheOptions.__annotations__)
+    if k == v and values.get("kv_dtype") and shared != k:
+        raise clash(f"--kv-dtype {shared}", f"{k} of both K and V", "give one of them")
+    if k != v:
         raise AttncalcError(
-            f"K and V are in different dtypes: {' and '.join(sorted(both))}",
+            f"K and V are in different dtypes: K in {k}, V in {v}",
             "give one dtype to both; 'attncalc fit MODEL --gpu rtx-4090 -ctk q8_0 -ctv q4_0' has "
             "two dtypes",
         )
-    return str(both.pop())
+    return str(k)
 
 
 def _check_ds_mla(model: ModelSpec) -> None:

@@ -28,6 +28,5 @@ ALSO = dict.fromkeys(
 ALSO |= dict.fromkeys(
     ("--field", "--fields", "--column", "--columns", "--select", "--figures"), "--get"
 )
-# a command has one of the two
-ALSO |= {"--output-format": "--format", "--get": "--columns", "--units": "--unit"}
+ALSO |= {"--output-format": "--format", "--units": "--unit"}
 """{name of another tool: the option}."""

@@ -5,7 +5,7 @@ import shlex
 
 from ..engines.launch import LaunchFacts, NoCommandError
 from ..model import ModelSpec
-from .request import FitRequest, ResolvedRequest, file_type
+from .request import FitRequest, ResolvedRequest, file_type, parse_share
 
 # The dtype of a model, and that in which an engine runs it on a GPU without bf16.
 _NO_BF16 = ("bf16", "fp16")
@@ -50,7 +50,7 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         weights_given=None if checkpoint else request.weights_dtype,
         weights_dtype=resolved.weights_dtype,
         file_type=file_type(resolved.model),
-        share=request.gpu_memory_utilization,
+        share=_given_share(resolved),
         kv_memory=request.kv_memory,
         replicas=resolved.replicas,
         ranks=resolved.dp if request.model.has_experts else resolved.replicas,
@@ -65,6 +65,14 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         return shlex.join(map(str, words)).replace(" '&' ", " & ")
     except NoCommandError:
         return None
+
+
+def _given_share(resolved: ResolvedRequest) -> str | None:
+    """Return the share of a GPU's memory as engines read it; None if none was given."""
+    given = resolved.request.gpu_memory_utilization
+    if given is None:
+        return None
+    return parse_share(str(given), resolved.engine.share_option).text
 
 
 def served_model(request: FitRequest) -> str:

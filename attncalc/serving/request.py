@@ -63,7 +63,11 @@ def parse_share(text: str, option: str) -> Share:
     one.
     """
     numerator, denominator = parse_decimal(text, option, upper=1)
-    return Share(option, text.strip(), numerator, denominator)
+    text = text.strip()
+    # engines read decimals alone
+    if not re.fullmatch(r"[\d.]+", text):
+        text = f"{numerator / denominator:.10g}"
+    return Share(option, text, numerator, denominator)
 
 
 class LoggedExcess(NamedTuple):

@@ -43,20 +43,6 @@ _TIP = (
 )
 
 
-# {a shorter name, or that of another report: the figures that it may be, of which a report has
-# one}.
-_SHORT = {
-    "kv": ("kv_cache", "kv_needed"),
-    "kv_cache": ("kv_needed",),
-    "flops": ("flops_total",),
-    **dict.fromkeys(("params", "parameters"), ("params_total",)),
-    "total": ("kv_cache", "params_total", "flops_total"),
-    "total_bytes": ("kv_cache",),
-    **{word: (f"needed_{word}",) for word in ("low", "high")},
-    "expected": ("needed",),
-}
-
-
 # Factors of limits of parameters and FLOPs, whose suffixes are decimal: 7M are 7,000,000, and 7B 7
 # billion.
 _DECIMAL = {
@@ -232,22 +218,19 @@ def checks_of(
 
 
 def figure_named(word: str, figures: Collection[str], option: str = "--fail-if") -> str:
-    """Return the name of the figure that a word means: 'KV cache' and 'kv' are kv_cache.
+    """Return the name of the figure that a word is, also in the words of a label: 'KV cache' is
+    kv_cache.
 
     Raises AttncalcError if there is no such figure.
     """
     plain = re.sub(r"[\s-]+", "_", word.strip().lower())
-    meant = [
-        name
-        for name in ((word, plain) if {word, plain} & {*figures} else _SHORT.get(plain, ()))
-        if name in figures
-    ]
-    if not meant or len({*meant}) > 1:
-        tip = known_tip(meant[0] if meant else plain, figures)
-        raise AttncalcError(
-            f"{option}: there is no figure '{truncate(word)}'", f"{tip}; --json has all as values"
-        )
-    return meant[0]
+    for name in (word, plain):
+        if name in figures:
+            return name
+    raise AttncalcError(
+        f"{option}: there is no figure '{truncate(word)}'",
+        f"{known_tip(plain, figures)}; --json has all as values",
+    )
 
 
 def _named(condition: Condition, figures: Collection[str]) -> Condition:

@@ -3,26 +3,37 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..errors import AttncalcError
 from ..units import BYTES
 from .characters import printable
 from .fail_if import figure_named
 from .report import Report
 
 
-def picked(report: Report, names: Sequence[str], unit: int = 1) -> str:
+def picked(report: Report, names: Sequence[str], unit: int | None = None) -> str:
     """Return the figures of these names with tabs between them, a line per row; one that does not
-    apply is empty.
+    apply to a row is empty.
 
-    Sizes are in units of so many bytes. Raises AttncalcError if a name is unknown.
+    Sizes are in units of so many bytes, and in bytes by default. Raises AttncalcError if a name is
+    unknown, if a figure applies to no row, or if a unit is given and no figure is a size.
     """
     rows = _rows(report)
     known = [figure_named(name, rows[0], "--get") for name in names] if rows else []
-    sizes = (
-        {figure.name for figure in report.all_figures if figure.unit == BYTES} if unit > 1 else ()
-    )
+    figures = {figure.name: figure for figure in report.all_figures}
+    for name in known:
+        if name in figures and all(row[name] is None for row in rows):
+            raise AttncalcError(f"--get: {name} does not apply here", "leave it out")
+    sizes = {name for name in known if name in figures and figures[name].unit == BYTES}
+    if unit is not None and known and not sizes:
+        raise AttncalcError(
+            f"--unit is for sizes, and none of these is one: {', '.join(known)}", "leave --unit out"
+        )
 
     def cell(row: Mapping[str, Any], name: str) -> str:
-        return _cell(row[name] / unit if name in sizes and row[name] is not None else row[name])
+        value = row[name]
+        if name in sizes and value is not None and unit not in (None, 1):
+            value /= unit
+        return _cell(value)
 
     return "".join("\t".join(cell(row, name) for name in known) + "\n" for row in rows)
 

@@ -33,6 +33,8 @@ _LONGEST_TEXT = 100_000
 _MOST_DIGITS = 18
 # Programs that run the launch command behind their own options.
 _STARTERS = {"docker", "podman", "nerdctl", "sudo", "env", "nohup", "srun", "uv", "uvx"}
+# A variable that is set before a command, or by an option of docker: 'A=1', '-e A=1', '--env=A=1'.
+_VARIABLE = r"(?:-e|--env=)?([A-Z][A-Z0-9_]*)=(.*)"
 # Options of attncalc that no engine has, beside those of the command line only, as --json.
 _OWN = {
     "--gpu",
@@ -176,6 +178,7 @@ def expand(
     reader = _Reader(start, options, given, names)
     model = reader.read(words[start.first :])
     model = reader.read_variables(words[: start.first]) or model
+    before = reader.read_starter(words[: start.first], before)
     if start.version:
         reader.add(("--engine-version", start.version, *start.words.of_image(start.version)))
     reader.choose_drafter(model)
@@ -545,7 +548,7 @@ class _Reader:
 
         Return the model that one names.
         """
-        assigned = filter(None, (re.fullmatch(r"([A-Z][A-Z0-9_]*)=(.*)", word) for word in words))
+        assigned = filter(None, (re.fullmatch(_VARIABLE, word) for word in words))
         typed = {match[1]: match[2] for match in assigned}
         known = self._start.words.environment
         model = None
@@ -565,6 +568,49 @@ class _Reader:
             if name in around and self.found != before:
                 tell(f"note: {name}={truncate(value)} of the environment is used")
         return model
+
+    def read_starter(self, words: Sequence[str], before: Sequence[str]) -> list[str]:
+        """Return the arguments before the command, with the number of GPUs that a container sees:
+        'docker run --gpus 2'. The other options of the program that starts it are noted as not
+        used.
+
+        Raises AttncalcError if the number is another than that of the arguments.
+        """
+        seen = None
+        for i, word in enumerate(words):
+            name, has_value, value = word.partition("=")
+            sets_variable = word in ("-e", "--env") or re.fullmatch(_VARIABLE, word)
+            names_module = word == "-m" and i == len(words) - 2  # python -m
+            if sets_variable or names_module or not _is_option(word):
+                continue
+            if not has_value and i + 1 < len(words):
+                value = words[i + 1]
+            if name == "--gpus" and value == "all":
+                continue
+            number = _gpus_of_container(value) if name == "--gpus" else None
+            if number is None:
+                self._unused.append(truncate(name))
+            else:
+                seen = number
+        if seen is None:
+            return list(before)
+        values = dict(pairwise(before))
+        if "--gpu" not in values:
+            self._unused.append("--gpus")
+            return list(before)
+        given = values.get("--gpus")
+        there = None
+        with contextlib.suppress(ValueError):  # which fit explains
+            there = int(given) if given else gpus_of(values["--gpu"])[0]
+        if there is None:
+            return [*before, "--gpus", f"{seen}"]
+        if there != seen:
+            raise AttncalcError(
+                f"the container sees {plural(seen, 'GPU')} (--gpus of the command), and attncalc "
+                f"is given {there}",
+                "give both the same number",
+            )
+        return list(before)
 
     def note(self) -> None:
         """Name the options that are not used."""
@@ -601,6 +647,20 @@ class _Reader:
                 "leave it out to see the figures without it",
             )
         self._unused.append(name)
+
+
+def _gpus_of_container(value: str) -> int | None:
+    """Return how many GPUs a value of docker's --gpus is: 2 for '2', 'count=2' and
+    '"device=0,1"'; None for another.
+    """
+    text = value.strip("'\"")
+    devices = re.fullmatch(r"device=([\w-]+(?:,[\w-]+)*)", text)
+    if devices:
+        return len(devices[1].split(","))
+    number = text.removeprefix("count=")
+    if _is_number(number) and int(number):
+        return int(number)
+    return None
 
 
 def _is_option(word: str) -> bool:

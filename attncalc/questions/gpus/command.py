@@ -16,10 +16,15 @@ from .report import SORT_KEYS, gpu_report, gpus_report
 
 
 def _known(name: str) -> Gpu:
-    """Return a GPU, also local. Raises AttncalcError for a number, as of '2xh100', or if only its
-    memory is known.
+    """Return a GPU, also local. Raises AttncalcError for a number, as of '2xh100' or an instance of
+    8 GPUs, or if only its memory is known.
     """
     number, found = gpus_of(name)
+    if number is not None and found.instance and number > 1:
+        raise AttncalcError(
+            f"{truncate(name)} has {number} x {found.name}",
+            f"'attncalc gpus {found.name}' shows one of them",
+        )
     if number is not None and not found.instance and not found.is_local:
         raise AttncalcError(
             f"{truncate(name)} is a number of GPUs",

@@ -47,13 +47,18 @@ def tables(plan: Plan, rows: Sequence[Row], columns: Columns) -> Iterator[Table]
     if not rows:
         return
     yield from _split(list(columns.values()))
+    yield from asked_tables(plan)
+    if len(models_of(plan)) == 1:  # with several, a row of each is worth more
+        command = command_of(plan.rows[0].candidate)
+        yield from command_table(command, "each replica of the first row")
+
+
+def asked_tables(plan: Plan) -> Iterator[Table]:
+    """Yield the tables that --growth and --disaggregate ask for."""
     if plan.growth:
         yield _growth_table(plan)
     if plan.pools:
         yield from _pools_tables(plan)
-    if len(models_of(plan)) == 1:  # with several, a row of each is worth more
-        command = command_of(plan.rows[0].candidate)
-        yield from command_table(command, "each replica of the first row")
 
 
 def columns_of(plan: Plan, rows: Sequence[Row]) -> Columns:
