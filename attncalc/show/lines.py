@@ -19,12 +19,12 @@ def picked(report: Report, names: Sequence[str], unit: int | None = None) -> str
     """
     rows = _rows(report)
     known = [figure_named(name, rows[0], "--get") for name in names] if rows else []
-    figures = {figure.name: figure for figure in report.all_figures}
+    figures = {figure.name for figure in report.all_figures}
     for name in known:
         if name in figures and all(row[name] is None for row in rows):
             raise AttncalcError(f"--get: {name} does not apply here", "leave it out")
-    sizes = {name for name in known if name in figures and figures[name].unit == BYTES}
-    if unit is not None and known and not sizes:
+    sizes = {figure.name for figure in report.all_figures if figure.unit == BYTES}
+    if unit is not None and known and sizes.isdisjoint(known):
         raise AttncalcError(
             f"--unit is for sizes, and none of these is one: {', '.join(known)}", "leave --unit out"
         )
