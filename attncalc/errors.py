@@ -72,6 +72,8 @@ def is_valid(parse: Callable[..., object], *values: object) -> bool:
 # Characters of a word that is compared with names: no name is near a longer one, and a comparison
 # takes long.
 _LONGEST_WORD = 300
+# The least similarity of two names (difflib's ratio): 'ls' is no L40S, and 'whats' no weights.
+_ALIKE = 0.7
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -90,7 +92,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
         name for name in names if [*filter(str.isdigit, name)] == [*filter(str.isdigit, word)]
     ]
     # flash3: flash_attn3
-    near = (difflib.get_close_matches(word, some, n=1, cutoff=0.6) for some in (numbers, names))
+    near = (difflib.get_close_matches(word, some, n=1, cutoff=_ALIKE) for some in (numbers, names))
     close = next(filter(None, (whole, *near)), None)
     if close:
         return close[0]

@@ -462,6 +462,19 @@ def test_an_invalid_file_is_an_error_with_its_line_and_a_tip(
     assert "llama2" not in error.tip
 
 
+@each("name", ["rtx 4090", "4070 ti super", "A6000 ada", "m4 max 128gb"])
+def test_a_name_of_several_words_is_shown_in_quotes(ask: Ask, name: str) -> None:
+    error = ask("gpus", *name.split()).error
+    assert error.endswith(f"in quotes: attncalc gpus '{name}'\n")
+    assert ask("gpus", name).code == 0
+
+
+@each("words", ["h100 vs a100", "24GB", "24", "nosuch"])
+def test_the_tip_of_an_unknown_gpu_is_the_list_of_all(ask: Ask, words: str) -> None:
+    error = ask("gpus", *words.split()).error
+    assert error.endswith("  tip: 'attncalc gpus' lists the known GPUs\n")
+
+
 def test_the_screens_of_all_gpus_and_of_one(ask: Ask) -> None:
     listed = ask("gpus")
     assert listed.code == 0

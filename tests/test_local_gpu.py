@@ -127,8 +127,20 @@ def test_no_program_at_all_is_an_error(
 ) -> None:
     machine()
     monkeypatch.setenv("PATH", "")
-    error = ask("fit", "llama3-8b", "--gpu", "local").error
-    assert "tip: give its name or its memory, as --gpu rtx-4090 or --gpu 12GB" in error
+    answer = ask("fit", "llama3-8b", "--gpu", "local")
+    assert (answer.code, answer.out) == (3, "")
+    assert "tip: give its name or its memory, as --gpu rtx-4090 or --gpu 12GB" in answer.err
+
+
+def test_gpus_names_a_machine_without_a_gpu_as_typed(
+    ask: Ask, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine()
+    monkeypatch.setenv("PATH", "")
+    answer = ask("gpus", "local")
+    assert answer.code == 3
+    assert answer.err.startswith("error: local: nvidia-smi")
+    assert answer.err.endswith("  tip: 'attncalc gpus' lists the known GPUs\n")
 
 
 def test_this_machines_memory_limits_what_is_on_the_host(

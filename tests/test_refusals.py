@@ -124,9 +124,56 @@ def test_the_tip_of_an_option_without_a_value_is_its_meaning(ask: Ask) -> None:
     )
 
 
-@pytest.mark.parametrize("arguments", [("kv", "gpt2", "--json=1"), ("kv", "gpt2", "--explain=1")])
+@pytest.mark.parametrize("arguments", [("kv", "gpt2", "h100"), ("kv", "gpt2", "--zzzzzzzz")])
 def test_the_tip_names_the_help_of_the_command(ask: Ask, arguments: tuple[str, ...]) -> None:
     assert ask(*arguments).err.endswith("tip: 'attncalc kv --help' lists all options\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "tip"),
+    [
+        ("--json=1", "write --json alone"),
+        ("--json=false", "leave it out"),
+        ("--tie-word-embeddings=true", "write --tie-word-embeddings alone"),
+        ("--tie-word-embeddings=false", "write --no-tie-word-embeddings"),
+    ],
+)
+def test_a_flag_with_a_value_has_the_flag_as_a_tip(ask: Ask, option: str, tip: str) -> None:
+    name = option.partition("=")[0]
+    assert ask("params", "gpt2", option).error == f"error: {name} takes no value\n  tip: {tip}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("kv gpt2 -c 0", "-c: '0' is not"),
+        ("kv gpt2 --max-model-len 0", "--max-model-len: '0' is not"),
+        ("sweep gpt2 --show memory", "--show: there is no figure 'memory'"),
+        ("sweep -j gpt2 -c 8K,16K", "-j: 'gpt2' is not a whole number"),
+        ("kv gpt2 --num-kv-heads 7", "--num-kv-heads: 7 does not divide the 12 query heads"),
+        ("plan gpt2 --users 9 --gpu h100 --gpus 4 --tp 8", "--tp 8 needs 8 GPUs, and --gpus is 4"),
+    ],
+)
+def test_an_error_names_an_option_as_it_was_typed(ask: Ask, line: str, error: str) -> None:
+    assert ask(*line.split()).error.startswith(f"error: {error}")
+
+
+@pytest.mark.parametrize(
+    ("line", "tip"),
+    [
+        ("compare -p gpt2 -p gpt3", "name the models: attncalc compare gpt2 gpt3"),
+        ("sweep gpt2 --gpu h100 --gpu=a100", "give a list: --gpu h100,a100"),
+        ("kv gpt2 -p gpt2 -p gpt3", "give it once; --preset, -p are the same option"),
+        ("explain whats the difference", "'attncalc explain' lists all terms"),
+        ("gpus ls", "'attncalc gpus' lists the known GPUs"),
+    ],
+)
+def test_a_tip_leads_to_an_answer(ask: Ask, line: str, tip: str) -> None:
+    assert ask(*line.split()).error.endswith(f"  tip: {tip}\n")
+
+
+def test_no_figure_of_a_gpu_is_the_tip_for_a_figure_of_the_model(ask: Ask) -> None:
+    assert "did you mean" not in ask("sweep", "gpt2", "--gpu", "h100", "--columns", "memory").error
 
 
 def test_a_cost_function_refuses_a_workload_that_does_not_fit_the_model() -> None:

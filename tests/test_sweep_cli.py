@@ -579,7 +579,7 @@ def test_processes_end_with_the_command(name: str, code: int, has_rows: bool) ->
 
 def test_the_number_of_processes_has_a_limit(ask: Ask) -> None:
     answer = ask("sweep", "gpt2", "-c", "1K,2K", "-j", "1000")
-    assert (answer.code, "--jobs 1000 is more than 256 processes" in answer.err) == (2, True)
+    assert (answer.code, "-j 1000 is more than 256 processes" in answer.err) == (2, True)
 
 
 def test_a_closed_pipe_ends_a_sweep_quietly() -> None:

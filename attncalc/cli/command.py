@@ -145,6 +145,8 @@ class Command(_Narrow, typer.core.TyperCommand):
     def __init__(self, *values: Any, **settings: Any) -> None:
         super().__init__(*values, **settings)
         self._is_brief = False
+        # {an option's first name: the name by which it was typed}, if they differ
+        self._typed: dict[str, str] = {}
         if COMPLETE in os.environ:
             from .completion import values_of
 
@@ -199,6 +201,34 @@ class Command(_Narrow, typer.core.TyperCommand):
     def make_parser(self, ctx: Any) -> Any:
         return _reject_repeats(super().make_parser(ctx), ctx)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Its errors name options as they were typed: --quant, not
+        --weights-dtype.
+        """
+        try:
+            return super().invoke(ctx)
+        except AttncalcError as error:
+            error.message = self._as_typed(error.message)
+            # a tip with a whole command may be about another one
+            if "attncalc " not in error.tip:
+                error.tip = self._as_typed(error.tip)
+            raise
+
+    def _as_typed(self, text: str) -> str:
+        for own, typed in self._typed.items():
+            text = re.sub(rf"(?<![\w-]){own}(?![\w-])", typed, text)
+        return text
+
+    def _note_typed(self, word: str, own: Mapping[str, str]) -> None:
+        """Note the name of an option that differs from the option's first name."""
+        typed = word.partition("=")[0]
+        name = own.get(hyphens(typed))
+        if not typed.startswith("-") or name is None:
+            return
+        for option in self.params:
+            if name in option.opts and option.opts[0] != typed:
+                self._typed[option.opts[0]] = typed
+
     def _in_own_words(self, args: list[str], ctx: Any) -> list[str]:
         """Return the arguments with other tools' names of options replaced, and a pasted command as
         options.
@@ -216,6 +246,8 @@ class Command(_Narrow, typer.core.TyperCommand):
         reader = self._reader()
         if reader:
             words, pasted = reader.split(words, pasted, options)
+        for word in words:
+            self._note_typed(word, own)
         words = [part for word in words for part in _without_equals(_own_name(word, own), own)]
         self._check_names(words, ctx)
         if reader is None:
@@ -259,9 +291,12 @@ class Command(_Narrow, typer.core.TyperCommand):
         }
         previous = ""
         for word in words:
-            name = word.partition("=")[0]
+            name, equals, value = word.partition("=")
+            if equals and name in known - with_value and previous not in with_value:
+                raise _flag_with_value(name, value, options)
             if previous in with_value - may_lack and word.startswith("--") and name in known:
-                raise lacks_value(previous, options)
+                lacking = lacks_value(previous, options)
+                raise AttncalcError(self._as_typed(lacking.message), lacking.tip)
             takes_word = previous in with_value and not (
                 previous in may_lack and word.startswith("--")
             )
@@ -297,6 +332,17 @@ def pasted_of(question: str) -> Any:
     and `tip_for_option` has a tip for an option that only such a command has.
     """
     return import_module(f"attncalc.questions.{question}.pasted")
+
+
+def _flag_with_value(name: str, value: str, options: Iterable[Any]) -> AttncalcError:
+    """Return the error about a flag that is given a value, as '--tie-word-embeddings=false'."""
+    tip = f"write {name} alone"
+    if value.lower() in ("false", "no", "0", "off"):
+        tip = "leave it out"
+        for option in options:
+            if name in option.opts and option.secondary_opts:
+                tip = f"write {option.secondary_opts[0]}"
+    return AttncalcError(f"{name} takes no value", tip)
 
 
 def names_of(command: Any) -> dict[str, Any]:
@@ -405,6 +451,7 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
         one.action = "append"
 
     def parse_once(args: list[str]) -> Any:
+        given = [*args]  # parsing takes words from the list
         try:
             values, rest, order = parse_args(args)
         except typer.TyperException as error:
@@ -427,22 +474,56 @@ def _reject_repeats(parser: Any, ctx: Any) -> Any:
                 and (not option.is_flag or option.secondary_opts)
                 and not ctx.resilient_parsing
             ):
-                every = [name for name, own in names_of(ctx.command).items() if own is option]
-                # --context has 60
-                if len(every) < 5:
-                    names = every
-                else:
-                    names = [*option.opts, *option.secondary_opts]
-                if len(names) > 1:
-                    also = f"; {', '.join(names)} are the same option"
-                else:
-                    also = ""
-                count = "twice" if times == 2 else f"{times} times"
-                raise AttncalcError(f"{option.opts[0]} is given {count}", f"give it once{also}")
+                raise _given_twice(option, times, given, ctx)
         return values, rest, order
 
     parser.parse_args = parse_once
     return parser
+
+
+def _given_twice(option: Any, times: int, args: Sequence[str], ctx: Any) -> AttncalcError:
+    """Return the error about an option that is given several times, and takes one value."""
+    count = "twice" if times == 2 else f"{times} times"
+    name = option.opts[0]
+    values = _values_of(option, args)
+    if len(values) == times and name == "--preset" and _takes_models(ctx.command):
+        tip = f"name the models: {ctx.command_path} {truncate(' '.join(values), 100)}"
+    elif len(values) == times and _takes_lists(ctx.command, option):
+        tip = f"give a list: {name} {truncate(','.join(values), 100)}"
+    else:
+        names = [other for other, own in names_of(ctx.command).items() if own is option]
+        if len(names) >= 5:  # --context has 60
+            names = [*option.opts, *option.secondary_opts]
+        tip = "give it once"
+        if len(names) > 1:
+            tip = f"give it once; {', '.join(names)} are the same option"
+    return AttncalcError(f"{name} is given {count}", tip)
+
+
+def _values_of(option: Any, args: Sequence[str]) -> list[str]:
+    """Return the values that arguments give an option by its own names."""
+    found = []
+    for i, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        if name in option.opts and equals:
+            found.append(value)
+        elif arg in option.opts and i + 1 < len(args):
+            found.append(args[i + 1])
+    return found
+
+
+def _takes_models(command: Any) -> bool:
+    """Return whether MODEL may be given several times."""
+    return any(
+        param.param_type_name == "argument" and param.nargs == -1 for param in command.params
+    )
+
+
+def _takes_lists(command: Any, option: Any) -> bool:
+    """Return whether each value of an option is a row: of a command whose options are axes."""
+    callback = command.callback
+    declared = getattr(callback, "declared", {}).get(option.name)
+    return bool(getattr(callback, "has_axes", False) and declared and declared.is_axis)
 
 
 def _is_list(option: Any) -> bool:
@@ -459,6 +540,7 @@ class App(typer.Typer):
         *,
         headings: Mapping[str, Iterable[Any]] = MappingProxyType({}),
         values: Mapping[str, Callable[[], Iterable[str]]] = MappingProxyType({}),
+        has_axes: bool = False,
         **settings: Any,
     ) -> Callable[[Any], Any]:
         """Return a decorator that registers a command.
@@ -469,6 +551,7 @@ class App(typer.Typer):
                 are below 'Options'.
             values: {what stands for a value in help, or an option: the values that a shell
                 completes}.
+            has_axes: Whether options take lists, of which each value is a row.
             settings: Further arguments of typer.
         """
         register = super().command(name, cls=Command, **settings)
@@ -476,6 +559,7 @@ class App(typer.Typer):
         def registered(function: Any) -> Any:
             call: Any = _flattened(function, headings)
             call.values = values
+            call.has_axes = has_axes
             return register(call)
 
         return registered
@@ -500,6 +584,8 @@ def command(
     epilog: str,
     headings: Mapping[str, Iterable[Any]] = MappingProxyType({}),
     values: Mapping[str, Callable[[], Iterable[str]]] = MappingProxyType({}),
+    *,
+    has_axes: bool = False,
 ) -> Callable[[Callable[..., None]], App]:
     """Return a decorator that makes an app of the function of a command. The arguments are those of
     `App.command`.
@@ -507,7 +593,8 @@ def command(
 
     def app_of(function: Callable[..., None]) -> App:
         app = command_app()
-        app.command(epilog=epilog, headings=headings, values=values)(function)
+        decorate = app.command(epilog=epilog, headings=headings, values=values, has_axes=has_axes)
+        decorate(function)
         return app
 
     return app_of

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttncalcError, BadValueError, did_you_mean
+from ..errors import AttncalcError, BadValueError, CannotCheckError, did_you_mean
 from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu
 from ..units import BYTES, GIB, MIB, human, parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
@@ -261,6 +261,11 @@ def _hint(text: str) -> str:
         return _HINTS[text.lower()]
     if text.isdigit() and len(text) <= 4:
         return f"a GPU with so much memory is {text}GB. "
+    return gpu_like(text)
+
+
+def gpu_like(text: str) -> str:
+    """Return the start of a tip with the GPUs that a name may mean; '' for none."""
     known = _known()
     chip = _without_memory(_words(text))
     sizes = []
@@ -549,7 +554,7 @@ def _local_gpus() -> tuple[int, Gpu]:
 
     found = named_gpus()
     if not found:
-        raise AttncalcError(
+        raise CannotCheckError(
             "--gpu local: nvidia-smi, rocm-smi and sysctl name no GPU of this machine", _NOT_LOCAL
         )
     titles = dict.fromkeys(one.title for one in found)
@@ -578,7 +583,7 @@ def _by_memory(found: NamedGpu) -> Gpu:
     known either.
     """
     if not found.memory:
-        raise AttncalcError(
+        raise CannotCheckError(
             f"--gpu local: {found.title} is not known, nor is its memory", _NOT_LOCAL
         )
     gb = round(found.memory / 2**30)

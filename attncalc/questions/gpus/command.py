@@ -2,24 +2,37 @@
 side.
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from ...cli import options as o
 from ...cli.command import command
-from ...config.gpus import gpu_names, gpus_of
-from ...errors import AttncalcError, known_tip
+from ...config.gpus import gpu_like, gpu_names, gpus_of
+from ...errors import AttncalcError, BadValueError, CannotCheckError, is_valid, known_tip
 from ...hardware import Gpu
 from ...units import truncate
 from .report import SORT_KEYS, gpu_report, gpus_report
+
+# The tip of an error about a GPU, where no name is similar.
+_TIP = "'attncalc gpus' lists the known GPUs"
 
 
 def _known(name: str) -> Gpu:
     """Return a GPU, also local. Raises AttncalcError for a number, as of '2xh100' or an instance of
     8 GPUs, or if only its memory is known.
     """
-    number, found = gpus_of(name)
+    try:
+        number, found = gpus_of(name)
+    except CannotCheckError as error:
+        raise CannotCheckError(error.message.removeprefix("--gpu "), _TIP) from None
+    except BadValueError as error:
+        if "," in name:
+            tip = f"write {truncate(name.replace(',', ' '))}"
+        else:
+            tip = f"{gpu_like(name)}{_TIP}"
+        raise BadValueError(error.message, tip) from None
     if number is not None and found.instance and number > 1:
         raise AttncalcError(
             f"{truncate(name)} has {number} x {found.name}",
@@ -35,6 +48,20 @@ def _known(name: str) -> Gpu:
             f"{found.title}: only its memory is known", "'attncalc gpus' lists the known GPUs"
         )
     return found
+
+
+def _all_known(names: Sequence[str]) -> list[Gpu]:
+    """Return several GPUs. Raises AttncalcError as `_known` does; if the names together are one
+    GPU, as 'rtx' and '4090', the tip is that name in quotes.
+    """
+    try:
+        return [_known(name) for name in names]
+    except BadValueError as error:
+        whole = " ".join(names)
+        if is_valid(gpus_of, whole):
+            tip = f"a name of several words is in quotes: attncalc gpus '{truncate(whole)}'"
+            raise BadValueError(error.message, tip) from None
+        raise
 
 
 @command("For example: attncalc gpus h100-80gb", values={"FIGURE": lambda: SORT_KEYS})
@@ -64,6 +91,4 @@ def gpus(
     if names and len(names) == 1 and sort is None:
         output.show(gpu_report(_known(names[0])))
         return
-    output.show(
-        gpus_report([_known(name) for name in names or gpu_names()], sort=sort, named=bool(names))
-    )
+    output.show(gpus_report(_all_known(names or gpu_names()), sort=sort, named=bool(names)))

@@ -102,6 +102,8 @@ TRAIN_DEFAULTS = (
     "needed_high",
     "flops_per_step",
 )
+# Figures that the GPU or the user gives, which no misspelt name means.
+_OF_HARDWARE = {"gpu_memory", "kv_memory", "host_memory"}
 # Figures of `attncalc train` with --tokens.
 TIMES = ("training_seconds", "gpu_hours", "price")
 
@@ -134,7 +136,7 @@ def hint(name: str, known: Iterable[str]) -> str:
     """Return the beginning of a tip: which known column an unknown name may mean."""
     if name in ("fits", "fit"):
         return "did you mean 'verdict'? "
-    return did_you_mean(name, known)
+    return did_you_mean(name, set(known) - _OF_HARDWARE)
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

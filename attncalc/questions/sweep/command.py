@@ -128,7 +128,10 @@ def _names_of_columns() -> Iterable[str]:
 
 
 @command(
-    EPILOG, headings=_HEADINGS, values={"COLUMN": _names_of_columns, "--columns": _names_of_columns}
+    EPILOG,
+    headings=_HEADINGS,
+    values={"COLUMN": _names_of_columns, "--columns": _names_of_columns},
+    has_axes=True,
 )
 def sweep(
     models: o.NamedModels,
