@@ -149,6 +149,7 @@ def test_a_flag_with_a_value_has_the_flag_as_a_tip(ask: Ask, option: str, tip: s
         ("kv gpt2 -c 0", "-c: '0' is not"),
         ("kv gpt2 --max-model-len 0", "--max-model-len: '0' is not"),
         ("sweep gpt2 --show memory", "--show: there is no figure 'memory'"),
+        ("kv -b gpt2", "-b: 'gpt2' is not a whole number"),
         ("sweep -j gpt2 -c 8K,16K", "-j: 'gpt2' is not a whole number"),
         ("kv gpt2 --num-kv-heads 7", "--num-kv-heads: 7 does not divide the 12 query heads"),
         ("plan gpt2 --users 9 --gpu h100 --gpus 4 --tp 8", "--tp 8 needs 8 GPUs, and --gpus is 4"),

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..options import parsed
 from ..questions.inputs import each_size
 from ..questions.question import Question
 from . import options as o
@@ -14,6 +15,9 @@ def command_of(question: Question) -> App:
     """Return the app of a question's command."""
 
     def ask(model: o.NamedModel, options: Any, screen: Any, output: o.CheckedOutputOptions) -> None:
+        if not model.describes(options):
+            # '-b llama3-8b' lacks the number, and not the model
+            parsed(each_size(options)[0], question.options)
         spec = model.read(options)
         asked = [question.read(spec, one) for one in each_size(options)]
         flags = {flag: getattr(screen, flag) for flag in question.screen}
