@@ -74,6 +74,8 @@ def is_valid(parse: Callable[..., object], *values: object) -> bool:
 _LONGEST_WORD = 300
 # The least similarity of two names (difflib's ratio): 'ls' is no L40S, and 'whats' no weights.
 _ALIKE = 0.7
+# The same for a name with as many letters: 'gqq' is 'gqa'.
+_ALIKE_AND_AS_LONG = 0.6
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -91,8 +93,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     numbers = [
         name for name in names if [*filter(str.isdigit, name)] == [*filter(str.isdigit, word)]
     ]
+    alike = [name for name in names if len(name) == len(word)]
     # flash3: flash_attn3
-    near = (difflib.get_close_matches(word, some, n=1, cutoff=_ALIKE) for some in (numbers, names))
+    near = (
+        difflib.get_close_matches(word, some, n=1, cutoff=cutoff)
+        for some, cutoff in ((numbers, _ALIKE), (names, _ALIKE), (alike, _ALIKE_AND_AS_LONG))
+    )
     close = next(filter(None, (whole, *near)), None)
     if close:
         return close[0]

@@ -246,6 +246,7 @@ class Command(_Narrow, typer.core.TyperCommand):
         reader = self._reader()
         if reader:
             words, pasted = reader.split(words, pasted, options)
+        self._typed = {}
         for word in words:
             self._note_typed(word, own)
         words = [part for word in words for part in _without_equals(_own_name(word, own), own)]
