@@ -75,7 +75,7 @@ _LONGEST_WORD = 300
 # The least similarity of two names (difflib's ratio): 'ls' is no L40S, and 'whats' no weights.
 _ALIKE = 0.7
 # The same for a name with as many letters: 'gqq' is 'gqa'.
-_ALIKE_AND_AS_LONG = 0.6
+_ALIKE_AND_AS_LONG = 0.65
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
