@@ -113,13 +113,15 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Te
     """Run flex_attention: compiled on a GPU, where the uncompiled one holds the whole score
     matrix.
     """
-    form = "causal" if mask.causal else None if mask.matrix is None else mask.matrix.dim()
-    shape = (q.shape, k.shape, v.shape, q.dtype, form)
-    function = (
-        _compiled_flex(shape)
-        if q.is_cuda
-        else import_module(EXTRA_KERNELS["flex"].module).flex_attention
-    )
+    form: str | int | None = None
+    if mask.causal:
+        form = "causal"
+    elif mask.matrix is not None:
+        form = mask.matrix.dim()
+    if q.is_cuda:
+        function = _compiled_flex((q.shape, k.shape, v.shape, q.dtype, form))
+    else:
+        function = import_module(EXTRA_KERNELS["flex"].module).flex_attention
     grouped = q.shape[1] != k.shape[1]
     out: Tensor = function(
         q, k, v, block_mask=_block_mask(mask, q, k), scale=scale, enable_gqa=grouped

@@ -34,7 +34,8 @@ class RealLayer:
     ) -> None:
         self.case = case  # the attention layer that it implements
         self.request = request  # batch, context and dtype
-        self.device, self.random = device, random
+        self.device = device
+        self.random = random
         self.d_model = int(case.stack.d_model)
         kind = case.kind
         with torch.device("meta"):

@@ -44,9 +44,10 @@ def find_device(name: str) -> Device:
     # such as a driver that is too old for this torch
     with warnings.catch_warnings(record=True) as problems:
         warnings.simplefilter("always")
-        has_cuda, has_mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+        has_cuda = torch.cuda.is_available()
+        has_mps = torch.backends.mps.is_available()
     if name == "auto":
-        name = "cuda" if has_cuda else "xpu" if has_xpu() else "mps" if has_mps else "cpu"
+        name = _quickest(has_cuda=has_cuda, has_mps=has_mps)
         if name == "xpu" and missing_for_xpu():
             cpu = Cpu()
             cpu.notes += (f"The Intel GPU of this machine is not used: {missing_for_xpu()}.",)
@@ -71,6 +72,15 @@ def find_device(name: str) -> Device:
             )
         return Mps()
     return Cpu()
+
+
+def _quickest(*, has_cuda: bool, has_mps: bool) -> str:
+    """Return the type of device that 'auto' means."""
+    if has_cuda:
+        return "cuda"
+    if has_xpu():
+        return "xpu"
+    return "mps" if has_mps else "cpu"
 
 
 def _intel_gpu(index: int) -> Xpu:

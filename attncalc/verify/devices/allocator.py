@@ -95,7 +95,8 @@ class AllocatorDevice(Device):
 def _held_at_peak(events: Iterable[dict[str, Any]]) -> list[Block]:
     """Return the blocks that exist when their sum is the largest, from the events of a snapshot."""
     held: dict[int, Block] = {}
-    most, at_peak = 0, []  # type: int, list[Block]
+    most = 0
+    at_peak: list[Block] = []
     for event in events:
         if event["action"] == "alloc":
             held[event["addr"]] = Block(event["size"], _place(event.get("frames", ())))

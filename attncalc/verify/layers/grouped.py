@@ -28,7 +28,8 @@ class GroupedLayer(AttentionLayer):
         self.fused = kind.fused
         self.gate = kind.gate
         self.shares_kv = kind.shares_kv
-        d_model, d_out = kind.d_input or d_model, d_model
+        d_out = d_model
+        d_model = kind.d_input or d_model
         d_source = kind.d_input or d_source
         q = kind.n_heads * self.d_head
         k = kind.n_kv_heads * self.d_head

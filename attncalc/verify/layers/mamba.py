@@ -54,8 +54,10 @@ class Mamba2Layer(RecurrentLayer):
 
     def __init__(self, kind: Mamba2, d_model: int) -> None:
         super().__init__()
-        width, groups = kind.n_heads * kind.d_head, kind.n_groups * kind.d_state
-        self.kind, self.parts = kind, (width, width + 2 * groups, kind.n_heads)
+        width = kind.n_heads * kind.d_head
+        groups = kind.n_groups * kind.d_state
+        self.kind = kind
+        self.parts = (width, width + 2 * groups, kind.n_heads)
         self.inner = (width, groups, groups)
         self.W_in = nn.Linear(d_model, sum(self.parts), bias=kind.proj_bias)
         self.conv = Convolution(sum(self.inner), kind.d_conv, kind.conv_bias)

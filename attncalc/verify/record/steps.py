@@ -127,9 +127,11 @@ def kinds_of(model: ModelSpec) -> frozenset[str]:
     """Return the kinds of attention of a model: 'MHA', 'MLA', 'cross', 'sliding', 'chunked',
     'sinks', 'recurrent'.
     """
-    return frozenset(
-        name for _, group in model.groups() for kind in group.attentions for name in _names(kind)
-    )
+    found = set[str]()
+    for _, group in model.groups():
+        for kind in group.attentions:
+            found.update(_names(kind))
+    return frozenset(found)
 
 
 def _names(kind: object) -> Iterator[str]:

@@ -92,8 +92,12 @@ def saved_checks(
     (stage,) = run.stages
     saved = stage_saved(run, stage, stage.model.symbolic())
     recomputes = run.workload.recompute != "none"
-    name = "saved_recompute" if recomputes else f"saved_{measured.kernel}"
-    label: str = "recomputed" if recomputes else measured.kernel
+    if recomputes:
+        name = "saved_recompute"
+        label = "recomputed"
+    else:
+        name = f"saved_{measured.kernel}"
+        label = str(measured.kernel)
     for layer in _by_measured(saved.layers, measured):
         sizes = measured.layers[layer.group]
         if sizes:
@@ -109,7 +113,8 @@ def saved_checks(
                 tolerance = routing * run.workload.batch * run.workload.context
             else:
                 tolerance = 0
-            tolerance += 0 if measured.kernel == "math" else seeds
+            if measured.kernel != "math":
+                tolerance += seeds
             failure = WRONG_SAVED + _unpredicted(
                 measured.tensors[layer.group], map(on_device, layer.kept)
             )
@@ -162,8 +167,9 @@ def size_on(device: str, run: Training) -> Callable[[SavedTensor], Quantity]:
     )
 
     def size(tensor: SavedTensor) -> Quantity:
-        halved = is_halved and tensor.is_statistic and "norm" in tensor.name
-        return quantity(exact_div(tensor.size, 2) if halved else tensor.size)
+        if is_halved and tensor.is_statistic and "norm" in tensor.name:
+            return quantity(exact_div(tensor.size, 2))
+        return quantity(tensor.size)
 
     return size
 
@@ -221,12 +227,16 @@ def peak_check(run: Training, measured: MeasuredStep) -> Iterator[Check]:
         *((p.size, p.name) for p in budget.peak.held),
     ]
     predicted = total(symbol(name, size, f"bytes of {name}") for size, name in parts)
-    name = "recompute" if run.workload.recompute != "none" else measured.kernel
+    if run.workload.recompute != "none":
+        name = "recompute"
+        label = "step, recomputed"
+    else:
+        name = measured.kernel
+        label = f"step, {measured.kernel}"
     note = f"forward, backward and optimizer: {budget.peak.name}"
     failure = "a tensor is held that the formula does not count, or one that it counts is not held"
-    is_bound = "layer" in budget.peak.name
-    tolerance = (LAYER_TOLERANCE if is_bound else TOLERANCE) * predicted
-    label = f"step, {'recomputed' if name == 'recompute' else name}"
+    share = LAYER_TOLERANCE if "layer" in budget.peak.name else TOLERANCE
+    tolerance = share * predicted
     yield Check(
         PEAK, f"peak_train_{name}", label, predicted, measured.peak, tolerance, BYTES, note, failure
     )

@@ -72,7 +72,9 @@ class Norm(nn.Module):
 
     def __init__(self, width: int, gain: str = "cast") -> None:
         super().__init__()
-        self.weight = None if gain == "none" else nn.Parameter(torch.ones(width))
+        self.weight: nn.Parameter | None = None
+        if gain != "none":
+            self.weight = nn.Parameter(torch.ones(width))
         self.gain = gain
 
     def forward(self, x: Tensor) -> Tensor:
@@ -83,15 +85,20 @@ class Norm(nn.Module):
         if self.gain == "centred":
             mean = wide.mean(-1, keepdim=True)
             deviation = (wide - mean).pow(2).mean(-1, keepdim=True)
-            return (self.weight.float() * ((wide - mean) * torch.rsqrt(deviation + EPS))).to(
-                x.dtype
-            )
+            normed = (wide - mean) * torch.rsqrt(deviation + EPS)
+            return (self.weight.float() * normed).to(x.dtype)
         square = wide.pow(2).mean(-1, keepdim=True) + EPS
-        wide = wide * (torch.pow(square, -0.5) if self.gain == "power" else torch.rsqrt(square))
+        if self.gain == "power":
+            wide = wide * torch.pow(square, -0.5)
+        else:
+            wide = wide * torch.rsqrt(square)
         if self.gain == "cast":
             return self.weight * wide.to(x.dtype)
-        gain = self.weight if self.gain == "fp32" else self.weight.float()
-        return (wide * (1.0 + gain if self.gain == "shifted" else gain)).to(x.dtype)
+        if self.gain == "fp32":
+            return (wide * self.weight).to(x.dtype)
+        if self.gain == "shifted":
+            return (wide * (1.0 + self.weight.float())).to(x.dtype)
+        return (wide * self.weight.float()).to(x.dtype)
 
 
 class ShiftedLayerNorm(nn.LayerNorm):
@@ -174,19 +181,26 @@ class Experts(nn.Module):
 
     def __init__(self, mlp: Mlp, d_model: int, math: ClassMath) -> None:
         super().__init__()
-        self.math, self.per_token, n = math, mlp.n_experts_per_token or 1, mlp.n_experts or 1
+        self.math = math
+        self.per_token = mlp.n_experts_per_token or 1
+        n = mlp.n_experts or 1
         self.router = nn.Linear(d_model, n, bias=mlp.router_bias)
         self.experts = nn.ModuleList(
             DenseMlp(mlp, d_model, mlp.d_ff, math.activation, clamps=math.clamps) for _ in range(n)
         )
         self.has_bias = mlp.bias
         shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
-        self.shared = DenseMlp(mlp, d_model, shared, math.activation) if shared else None
+        self.shared: DenseMlp | None = None
+        if shared:
+            self.shared = DenseMlp(mlp, d_model, shared, math.activation)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, S, d_model) to (B, S, d_model)."""
         rows = x.flatten(0, 1)
-        out = self._all_tokens(rows) if self.math.is_dense else self._sorted(rows)
+        if self.math.is_dense:
+            out = self._all_tokens(rows)
+        else:
+            out = self._sorted(rows)
         if self.shared is not None:
             out = out + self.shared(rows)
         mixed: Tensor = out.to(x.dtype).view_as(x)
@@ -214,7 +228,9 @@ class Experts(nn.Module):
         counts = torch.bincount(experts, minlength=len(self.experts))
         parts = rows[order // self.per_token].split(counts.tolist())
         out = torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)])
-        kept = (counts.cumsum(0, dtype=torch.int32), *([experts] if self.has_bias else []))
+        kept = [counts.cumsum(0, dtype=torch.int32)]
+        if self.has_bias:
+            kept.append(experts)
         out = Kept.apply(out, *kept)  # type: ignore[no-untyped-call]
         out = (out * weights.flatten()[order][:, None])[order.argsort()]
         mixed: Tensor = out.unflatten(0, (-1, self.per_token)).sum(1)
@@ -237,18 +253,20 @@ class Experts(nn.Module):
                 -1, dtype=None if router.scores == "chosen, cast" else torch.float32
             )
         else:
-            is_softmax = router.scores == "softmax"
-            if is_softmax:
+            if router.scores == "softmax":
                 scores = logits.softmax(-1, dtype=torch.float32)
             else:
                 scores = logits.float().sigmoid()
-            chosen = (self._of_groups(scores) if router.groups[0] else scores).topk(self.per_token)[
-                1
-            ]
+            if router.groups[0]:
+                chosen = self._of_groups(scores).topk(self.per_token)[1]
+            else:
+                chosen = scores.topk(self.per_token)[1]
             weights = scores.gather(1, chosen)
         if router.normalizes:
             weights = weights / weights.sum(-1, keepdim=True)
-        return (weights if router.weights == "fp32" else weights.to(rows.dtype)), chosen
+        if router.weights != "fp32":
+            weights = weights.to(rows.dtype)
+        return weights, chosen
 
     def _of_groups(self, scores: Tensor) -> Tensor:
         """Return the scores with those outside of the best groups as -inf (DeepSeek-V3)."""
@@ -288,27 +306,29 @@ class TrainedLayer(nn.Module):
 
     def __init__(self, layers: Layers, model: ModelSpec) -> None:
         super().__init__()
-        stack, norm, computes = model.main, norm_of(model), class_math(model.model_type)
-        self.computes, self.is_full = computes, layers.attention.span == FULL
-        self.layers, self.mask, self.recompute = layers, stack.mask, False
+        stack = model.main
+        norm = norm_of(model)
+        computes = class_math(model.model_type)
+        self.computes = computes
+        self.is_full = layers.attention.span == FULL
+        self.layers = layers
+        self.mask = stack.mask
+        self.recompute = False
         self.rotates = not stack.learned_positions
-        self.attention = (
-            None
-            if isinstance(layers.attention, NoAttention)
-            else build(layers.attention, stack.d_model, stack.d_model)
-        )
-        for module in [] if self.attention is None else list(self.attention.modules()):
-            for name, inner in module.named_children():
-                if isinstance(inner, RMSNorm):  # it works in place, which a backward pass forbids
-                    setattr(module, name, Norm(inner.weight.numel(), computes.gain))
+        self.attention: nn.Module | None = None
+        if not isinstance(layers.attention, NoAttention):
+            self.attention = build(layers.attention, stack.d_model, stack.d_model)
+            for module in list(self.attention.modules()):
+                for name, inner in module.named_children():
+                    # it works in place, which a backward pass forbids
+                    if isinstance(inner, RMSNorm):
+                        setattr(module, name, Norm(inner.weight.numel(), computes.gain))
         mlp = layers.mlp
         self.mlp: nn.Module | None = None
-        if mlp:
-            self.mlp = (
-                Experts(mlp, stack.d_model, computes)
-                if mlp.n_experts
-                else DenseMlp(mlp, stack.d_model, mlp.d_ff, computes.activation)
-            )
+        if mlp and mlp.n_experts:
+            self.mlp = Experts(mlp, stack.d_model, computes)
+        elif mlp:
+            self.mlp = DenseMlp(mlp, stack.d_model, mlp.d_ff, computes.activation)
         self.norms = nn.ModuleList(norm(stack.d_model) for _ in range(computes.norms(layers.norms)))
 
     def forward(self, x: Tensor, kernel: str) -> Tensor:
@@ -335,8 +355,11 @@ class TrainedLayer(nn.Module):
         norms = list(self.norms)
         after = len(self.norms) >= 2 * len(parts)
         for part in parts:
-            y = self._part(part, norms.pop(0)(x) if norms else x, kernel)
-            x = x + (norms.pop(0)(y) if after else y)
+            normed = norms.pop(0)(x) if norms else x
+            y = self._part(part, normed, kernel)
+            if after:
+                y = norms.pop(0)(y)
+            x = x + y
         if self.computes.scales_layer:
             return x * torch.ones(1, dtype=x.dtype, device=x.device)
         return x
@@ -360,24 +383,18 @@ class TrainedLayer(nn.Module):
             joins = self.computes.joins_heads or isinstance(self.layers.attention, Latent)
             order = torch.contiguous_format if joins else torch.preserve_format
             if self.computes.own_tables:
-                shape = (
-                    q.shape[-2],
-                    q.shape[-1] * (1 if self.computes.own_tables == "half" else 2),
-                )
-                tables = torch.ones(
-                    shape, dtype=torch.float32 if "fp32" in self.computes.own_tables else q.dtype
-                )
+                width = 2 * q.shape[-1]
+                if self.computes.own_tables == "half":
+                    width = q.shape[-1]
+                dtype = torch.float32 if "fp32" in self.computes.own_tables else q.dtype
+                tables = torch.ones((q.shape[-2], width), dtype=dtype)
                 tables = tables.to(q.device)[:, : q.shape[-1]]
                 q = (q * tables).to(q.dtype)
                 k = (k * tables).to(k.dtype)
-            if self.computes.scales_queries == "cast" or (
-                self.computes.scales_queries and self.is_full
-            ):
-                is_cast = self.computes.scales_queries == "cast"
-                shape = (q.shape[-2], 1)
-                scales = torch.ones(
-                    shape, dtype=q.dtype if is_cast else torch.float32, device=q.device
-                )
+            is_cast = self.computes.scales_queries == "cast"
+            if is_cast or (self.computes.scales_queries and self.is_full):
+                dtype = q.dtype if is_cast else torch.float32
+                scales = torch.ones((q.shape[-2], 1), dtype=dtype, device=q.device)
                 q = (q * scales).to(q.dtype)
             if self.computes.normalizes_v:
                 wide = v.float()
@@ -408,12 +425,17 @@ class TrainedModel(nn.Module):
         stack = model.main
         self.embedding = nn.Embedding(model.vocab_size, stack.d_model)
         table = stack.learned_positions
-        self.positions = nn.Embedding(table, stack.d_model) if table else None
+        self.positions: nn.Embedding | None = None
+        if table:
+            self.positions = nn.Embedding(table, stack.d_model)
         self.layers = nn.ModuleList(TrainedLayer(layers, model) for layers in stack.layers)
         computes = class_math(model.model_type)
-        self.norm = norm_of(model)(stack.d_model) if computes.norms(stack.final_norm) else None
+        self.norm: nn.Module | None = None
+        if computes.norms(stack.final_norm):
+            self.norm = norm_of(model)(stack.d_model)
         self.head = nn.Linear(stack.d_model, model.vocab_size, bias=model.head.bias)
-        self.is_tied, self.computes = model.head.tied, computes
+        self.is_tied = model.head.tied
+        self.computes = computes
 
     def set_recompute(self, recompute: bool) -> None:
         """Keep only the input of each layer for its backward pass, or all that it saves."""
@@ -436,7 +458,8 @@ class TrainedModel(nn.Module):
             x = x + self.positions(torch.arange(ids.shape[1], device=ids.device)[None])
         for layer in self.layers:
             x = layer(x, kernel)
-        x = x if self.norm is None else self.norm(x)
+        if self.norm is not None:
+            x = self.norm(x)
         logits = self.head(x)
         if self.computes.caps_logits:
             logits = torch.tanh(logits / CAP) * CAP

@@ -160,6 +160,15 @@ def _inputs(
     return {"input_ids": ids}
 
 
+def _size_depends_on(name: str, outer: str) -> str:
+    """Return what the size of a cache's attribute depends on: as what it is in, by default."""
+    if "cross" in name:
+        return "source"
+    if STATE.search(name):
+        return "state"
+    return outer
+
+
 def _cache_tensors(value: object, per: str, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Yield ('context', 'source' or 'state', tensor) for each tensor inside a cache: what its size
     depends on.
@@ -178,7 +187,4 @@ def _cache_tensors(value: object, per: str, visited: set[int]) -> Iterator[tuple
         for name, item in items.items():
             if name == "config":
                 continue
-            item_per = (
-                "source" if "cross" in str(name) else "state" if STATE.search(str(name)) else per
-            )
-            yield from _cache_tensors(item, item_per, visited)
+            yield from _cache_tensors(item, _size_depends_on(str(name), per), visited)

@@ -135,9 +135,11 @@ def _measured(model: ModelSpec, step: TrainingStep, of_one: int) -> MeasuredStep
     for group, (path, size) in zip(groups, saved.items(), strict=True):
         layers.setdefault(group, []).append(size)
         tensors[group] = [tensor for tensor in step.saved if layer_path(tensor.path) == path]
-    kernel: TrainingKernel = (
-        "flash" if step.flash else "math" if step.attention == "sdpa" else "eager"
-    )
+    kernel: TrainingKernel = "eager"
+    if step.flash:
+        kernel = "flash"
+    elif step.attention == "sdpa":
+        kernel = "math"
     held = (step.parameters, step.gradients, step.states, step.peak or None)
     return MeasuredStep(kernel, layers, tensors, outside, *held)
 
@@ -201,12 +203,11 @@ def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
 
 def layer_groups(model: ModelSpec) -> list[str]:
     """Return the name of each layer's group, in the order of the layers."""
-    return [
-        group_name(model, stack, layers)
-        for stack in model.stacks
-        for layers in stack.layers
-        for _ in range(int(layers.count))
-    ]
+    names = []
+    for stack in model.stacks:
+        for layers in stack.layers:
+            names += [group_name(model, stack, layers)] * int(layers.count)
+    return names
 
 
 def leading(model: ModelSpec, layers: int) -> ModelSpec:
