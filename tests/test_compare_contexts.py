@@ -135,7 +135,7 @@ def test_a_constant_is_shown_only_if_it_is_one(ask: Ask) -> None:
     ],
 )
 def test_other_contexts_are_errors(ask: Ask, text: str, error: str) -> None:
-    assert ask("compare", "gpt2", "-c", text).error.startswith(f"error: {error}")
+    assert ask("compare", "gpt2", "--context", text).error.startswith(f"error: {error}")
 
 
 @pytest.mark.parametrize(("form", "dialect"), [("csv", "excel"), ("tsv", "excel-tab")])

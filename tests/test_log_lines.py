@@ -64,6 +64,7 @@ def test_every_repetition_is_bounded(engine: str) -> None:
     for name, pattern in patterns.items():
         without_sets = re.sub(r"\[[^\]]*\]", "", re.sub(r"\\.", "", pattern))
         assert not set("*+") & set(without_sets), name
+        assert not re.search(r"\{\d*,\}", without_sets), name
 
 
 def test_every_row_of_advice_is_known() -> None:

@@ -247,7 +247,7 @@ def test_a_preset_is_text_without_files_beside_it(
         ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B:config.json"),
         ("Qwen/Qwen3-8B@v2", "Qwen/Qwen3-8B@v2:config.json"),
         ("Qwen/Qwen3-8B:params.json", None),
-        ("Qwen/Qwen3-8B:config.json", None),
+        ("Qwen/Qwen3-8B:config.json", "Qwen/Qwen3-8B:config.json"),
         ("org/unknown", None),
         ("org/unknown:config.json", None),
         ("qwen3-8b", None),

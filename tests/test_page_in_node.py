@@ -48,7 +48,6 @@ NOT_ON_PAGE = {
     "rich.progress",
     "rich.text",
     "ssl",
-    "statistics",
     "typing_extensions",
     "xlsxwriter",
 }

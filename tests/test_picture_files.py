@@ -310,7 +310,7 @@ def test_a_picture_and_a_report_of_one_file_are_an_error(
     for picture, report in (("x.svg", "./x.svg"), ("new.svg", "new.json"), ("old.svg", "old.json")):
         paths = "--plot", str(tmp_path / picture), "-o", f"{tmp_path}/{report}"
         error = ask(*command, *paths, "--format", "json", "--force").error
-        assert error.startswith("error: --plot and --output name the same file, ")
+        assert error.startswith("error: --plot and -o name the same file, ")
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / "old.json").read_text() == "old"
 

@@ -95,7 +95,7 @@ def test_the_files_of_a_folder_are_ranked(ask: Ask, tmp_path: Path) -> None:
             "--quants cannot be combined with --weights-dtype",
         ),
         (["qwen3-8b", "--gpu", "8GB", "--full"], "--quants cannot be combined with --full"),
-        (["gpt2", "--gpu", "8GB", "-c", "x"], "--context"),
+        (["gpt2", "--gpu", "8GB", "-c", "x"], "-c: 'x'"),
         (["t5-base", "--gpu", "8GB"], "llama.cpp"),
     ],
 )

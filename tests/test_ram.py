@@ -305,7 +305,7 @@ def test_without_ram_a_cpu_has_this_machines_memory(
     [
         (["--engine", "vllm"], "--gpu cpu has no figures for engine vllm"),
         (["--gpus", "2"], "--gpus 2 cannot be combined with --gpu cpu"),
-        (["-ngl", "20"], "--n-gpu-layers 20 cannot be combined with --gpu cpu"),
+        (["-ngl", "20"], "-ngl 20 cannot be combined with --gpu cpu"),
     ],
 )
 def test_a_cpu_cannot_be_several_gpus(ask: Ask, options: list[str], error: str) -> None:

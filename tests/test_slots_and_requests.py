@@ -24,8 +24,7 @@ QWEN = (
 def test_more_requests_than_slots_are_an_error(ask: Ask, more: tuple[str, ...]) -> None:
     error = ask(*QWEN, "-b", "8", "-np", "4", *more).error
     assert error == (
-        "error: --batch 8 is more requests than --sequences 4 has slots for\n  tip: give -np 8, "
-        "or -b 4\n"
+        "error: -b 8 is more requests than -np 4 has slots for\n  tip: give -np 8, or -b 4\n"
     )
     assert ask(*QWEN, "-b", "4", "-np", "4", *more).code in (0, 1)
 

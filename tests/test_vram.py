@@ -180,17 +180,13 @@ def test_only_gpu_all_can_be_refused(ask: Ask) -> None:
 @each(
     ("options", "error", "tip"),
     [
-        (("-c", "auto"), "--context auto needs --gpu", "as --gpu rtx-4090; or a context, as -c 8K"),
+        (("-c", "auto"), "-c auto needs --gpu", "as --gpu rtx-4090; or a context, as -c 8K"),
         (("--engine", "all"), "--engine all needs one GPU", "as --gpu h100-80gb"),
         (("--roofline",), "--roofline needs --gpu", "FLOP/s and bandwidth"),
         (("--plot",), "--gpu", "draws"),
-        (("-ngl", "20"), "--n-gpu-layers needs --gpu", "give the GPU, as --gpu rtx-4090"),
+        (("-ngl", "20"), "-ngl needs --gpu", "give the GPU, as --gpu rtx-4090"),
         (("-b", "5000"), "vLLM runs at most 1,024 concurrent requests", "give -b 1024 or fewer"),
-        (
-            ("-c", "200K"),
-            "vLLM does not start: context 204,800 is beyond",
-            "use --context 131072 or less",
-        ),
+        (("-c", "200K"), "vLLM does not start: context 204,800 is beyond", "use -c 131072 or less"),
     ],
 )
 def test_what_needs_a_gpu_or_cannot_run_is_an_error(

@@ -639,7 +639,8 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
         gpus = copy * max(needed, there)
         # 32 GPUs as --tp 8 --pp 4 may hold what --tp 32 does not
         is_same_split = (request.tp, request.pp) == (resolved.args.tp, resolved.args.pp)
-        is_other_split = gpus == resolved.gpus and not (resolved.whole_layers or is_same_split)
+        is_one_copy = gpus == copy == current == resolved.gpus
+        is_other_split = is_one_copy and not (resolved.whole_layers or is_same_split)
         is_more = resolved.gpus < gpus
         if needed and (is_more or is_other_split) and gpus < below:
             change = _on_gpus(request, gpus, copy, current, resolved)

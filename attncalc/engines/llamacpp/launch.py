@@ -416,12 +416,13 @@ def _layers_of_share(share: str) -> tuple[str, ...]:
     Raises AttncalcError for another share: how many layers that is depends on the model.
     """
     if share == "max":
-        return ()
+        # all layers are the default of this engine
+        return ("--engine", "lmstudio")
     if share == "off":
         return ("--n-gpu-layers", "0")
     raise AttncalcError(
         f"--gpu {truncate(share)} of LM Studio is a share of the model's layers",
-        "give their number before the command: attncalc fit --n-gpu-layers N --engine lmstudio",
+        "leave --gpu out of the command, and give --n-gpu-layers N before it",
     )
 
 

@@ -107,7 +107,7 @@ _OTHERS = (
 _TABLE = "per_layer_token_embd.weight"
 
 
-# The most repetitions without a bound, as .*, in a pattern and in all patterns of an option. Each
+# The most repetitions, as .*, in a pattern and in all patterns of an option. Each
 # more makes a search as many times slower as a tensor's name has characters.
 _MOST_REPEATS = 4
 _MOST_REPEATS_IN_ALL = 40
@@ -116,19 +116,25 @@ _SIGN = re.compile(r"\\.|\[\^?\]?[^\]]*\]|\{\d*,?\d*\}|[()|*+?]")
 
 
 def _repeats(pattern: str) -> int | None:
-    """Return how many repetitions without a bound a regular expression has; None if it repeats a
-    group that itself repeats or chooses, whose search may take forever: '(a|b)*', '(a+)+'.
+    """Return how many repetitions a regular expression has, ? too; None if it repeats a group that
+    itself repeats or chooses, whose search may take forever: '(a|b)*', '(a+)+', '(a?){30}'.
     """
     found = 0
     hazards = [False]  # of each open group: whether it repeats or chooses
     end_of_hazard = -1  # where a group that does ends
+    end_of_repeat = -1  # where a ? makes a repetition lazy
     for match in _SIGN.finditer(pattern):
         sign = match[0]
         is_repeat = sign in ("*", "+") or (sign.startswith("{") and sign != "{1}")
-        if is_repeat and match.start() == end_of_hazard:
+        # '(?:' begins a group
+        is_optional = sign == "?" and pattern[match.start() - 1 : match.start()] != "("
+        if is_optional and match.start() != end_of_repeat:
+            is_repeat = True
+        if is_repeat and match.start() == end_of_hazard and sign != "?":
             return None
         if is_repeat:
             found += 1
+            end_of_repeat = match.end()
             hazards[-1] = True
         elif sign == "|":
             hazards[-1] = True
@@ -148,8 +154,8 @@ def _check_time(entries: Sequence[str], name: str) -> None:
     if is_long or max(counted) > _MOST_REPEATS:
         raise NotSupportedError(
             f"{name}: '{truncate(','.join(entries))}' may take too long to search for",
-            f"use at most {_MOST_REPEATS} of * and + in a pattern, and none after a group with | "
-            "or another of them",
+            f"use at most {_MOST_REPEATS} of *, + and ? in a pattern, and none after a group with "
+            "| or another of them",
         )
 
 

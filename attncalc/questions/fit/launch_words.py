@@ -23,7 +23,7 @@ from ...options import Option
 from ...records import NamedTuple
 from ...serving.weight_format import released_dtype
 from ...show.lists import tell
-from ...units import hyphens, truncate
+from ...units import hyphens, parse_count, truncate
 
 _MOST_WORDS = 1_000
 # Characters of a command that is one text: `shlex` is quadratic in the length of a word.
@@ -374,10 +374,9 @@ class _Reader:
             if used < there:
                 all_of_them = there // used * int(values.get("--tp", 1))
                 if not {"--tp", "--pp", "--dp"} & named.keys():
-                    note = (
-                        f"the command uses {plural(used, 'GPU')} of {there}; with -tp "
-                        f"{all_of_them} it uses all"
-                    )
+                    note = f"the command uses {plural(used, 'GPU')} of {there}"
+                    if there % used == 0:
+                        note += f"; with -tp {all_of_them} it uses all"
                     tell(f"note: {note}")
                 rest = [
                     word
@@ -594,23 +593,10 @@ class _Reader:
                 seen = number
         if seen is None:
             return list(before)
-        values = dict(pairwise(before))
-        if "--gpu" not in values:
+        if "--gpu" not in before:
             self._unused.append("--gpus")
             return list(before)
-        given = values.get("--gpus")
-        there = None
-        with contextlib.suppress(ValueError):  # which fit explains
-            there = int(given) if given else gpus_of(values["--gpu"])[0]
-        if there is None:
-            return [*before, "--gpus", f"{seen}"]
-        if there != seen:
-            raise AttncalcError(
-                f"the container sees {plural(seen, 'GPU')} (--gpus of the command), and attncalc "
-                f"is given {there}",
-                "give both the same number",
-            )
-        return list(before)
+        return _with_gpus_of_container(before, seen)
 
     def note(self) -> None:
         """Name the options that are not used."""
@@ -665,3 +651,22 @@ def _gpus_of_container(value: str) -> int | None:
 
 def _is_option(word: str) -> bool:
     return word.startswith("-") and re.fullmatch(r"-|-\d[\d.]*", word) is None
+
+
+def _with_gpus_of_container(before: Sequence[str], seen: int) -> list[str]:
+    """Return the arguments before the command with the number of GPUs that a container sees.
+
+    Raises AttncalcError if they have another number.
+    """
+    values = dict(pairwise(before))
+    given = values.get("--gpus")
+    there = gpus_of(values["--gpu"])[0] if given is None else parse_count(given, "--gpus")
+    if there is None:
+        return [*before, "--gpus", f"{seen}"]
+    if there != seen:
+        raise AttncalcError(
+            f"the container sees {plural(seen, 'GPU')} (--gpus of the command), and attncalc is "
+            f"given {there}",
+            "give both the same number",
+        )
+    return list(before)
