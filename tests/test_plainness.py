@@ -12,11 +12,11 @@ PACKAGE = Path(__file__).parent.parent / "attncalc"
 NOT_YET = (
     "cli/",
     "engines/",
-    *("questions/arguments.py", "questions/inputs.py", "questions/options.py"),
+    *("questions/arguments.py", "questions/options.py"),
     *("questions/compare/", "questions/fit/", "questions/kv/", "questions/memory/"),
     *("questions/plan/", "questions/presets/", "questions/train/", "questions/verify/"),
     "serving/",
-    *("show/bar.py", "show/draw.py", "show/fail_if.py", "show/formats.py", "show/lists.py"),
+    *("show/draw.py", "show/fail_if.py", "show/formats.py"),
     "show/schemas/",
     "verify/",
 )
@@ -106,16 +106,22 @@ def function_around(line: int, functions: list[Any]) -> str:
 def test_statements_are_plain() -> None:
     found = []
     used = set()
+    waiting = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
-        if name.startswith(NOT_YET):
+        dense = [*dense_statements(path.read_text(encoding="utf-8"))]
+        exempt = [one for one in NOT_YET if name.startswith(one)]
+        if exempt:
+            if dense:
+                waiting.update(exempt)
             continue
-        for function, rule, line in dense_statements(path.read_text(encoding="utf-8")):
+        for function, rule, line in dense:
             if (name, function, rule) in OFFENDERS:
                 used.add((name, function, rule))
             else:
                 found.append(f"{name}:{line}: {rule}")
     assert not found, "\n".join(found)
+    assert waiting == set(NOT_YET), "a folder that is plain now has no line"
     assert used == OFFENDERS.keys(), "an offender that is plain now has no line"
 
 
