@@ -408,8 +408,9 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
 
 
 def _in_one_machine(text: str, names: Sequence[str]) -> tuple[int | None, Gpu]:
-    """Return the number and the slowest kind of several GPUs with the same memory, as in
-    '3090,3090'.
+    """Return the number and the slowest kind of several GPUs, as in '3090,3090'.
+
+    Raises AttncalcError if their memories differ.
     """
     parts: list[tuple[str, str]] = []
     for name in names:
