@@ -88,8 +88,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     names = sorted(known, key=lambda name: (not name.endswith("_total"), name))
     # 'flops' is flops_total, and not flops_mlp
     whole = [name for name in names if name.startswith(f"{word}_")]
-    # 'total' is flops_total
-    whole += [name for name in names if name.endswith(f"_{word}")]
+    if word == "total":  # flops_total
+        whole += [name for name in names if name.endswith("_total")]
     # decode_flops
     whole += [name for name in names if sorted(name.split("_")) == sorted(word.split("_"))]
     numbers = [

@@ -1,5 +1,6 @@
 """GGUF files of every type, held to the sizes that llama.cpp printed of published files."""
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -185,6 +186,10 @@ def test_buffers_of_a_preset_are_those_of_a_published_file() -> None:
         name: f"{size / 2**20:.2f}" for name, size in model_buffers(resolved.model, args).items()
     }
     assert sizes == {"CPU_Mapped": "308.23", "CUDA0": "1918.35"}
+    # a Mac that was asked about before has buffers of another name
+    on_a_mac = dataclasses.replace(args, device="Apple M4")
+    assert [*model_buffers(resolved.model, on_a_mac)] == ["CPU_Mapped", "MTL0"]
+    assert [*model_buffers(resolved.model, args)] == ["CPU_Mapped", "CUDA0"]
 
 
 @each(

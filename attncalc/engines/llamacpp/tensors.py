@@ -175,7 +175,8 @@ def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
         }
         return {name: size for name, size in sizes.items() if size}
 
-    return model.kept(("buffers", predicts, *_placed_by(model.main.n_layers, args)), measured)
+    placed = _placed_by(model.main.n_layers, args)
+    return model.kept(("buffers", predicts, args.backend, *placed), measured)
 
 
 def tensors_of(
