@@ -618,6 +618,25 @@ def test_a_container_sees_as_many_gpus_as_docker_gives_it(
     assert json.loads(answer.out)["gpus"] == number
 
 
+@each(
+    ("before", "command"),
+    [
+        # one of 8 GPUs is used
+        (("--gpu", "8xh100"), "vllm serve Qwen/Qwen3-8B"),
+        (("--gpu", "h100", "--gpus", "4"), "vllm serve Qwen/Qwen3-8B -tp 2"),
+        (("--gpu", "h100", "--context", "8K"), "docker run --gpus 2 vllm/vllm-openai -tp 2 gpt2"),
+        (("--preset", "qwen3-8b", "--gpu", "l4"), "vllm serve /models/own"),
+    ],
+)
+def test_a_value_after_an_equals_sign_is_that_after_a_blank(
+    before: tuple[str, ...], command: str, ask: Ask
+) -> None:
+    joined = [f"{name}={value}" for name, value in zip(before[::2], before[1::2], strict=True)]
+    apart = ask("fit", *before, "--", *command.split())
+    assert apart.code in (0, 1)
+    assert ask("fit", *joined, "--", *command.split()) == apart
+
+
 def test_a_container_with_another_number_of_gpus_is_an_error(ask: Ask) -> None:
     words = "docker run --gpus 2 vllm/vllm-openai --model qwen3-8b"
     error = ask("fit", "--gpu", "4xh100", "--", *words.split()).error

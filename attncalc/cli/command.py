@@ -257,7 +257,9 @@ class Command(_Narrow, typer.core.TyperCommand):
         named = by_name(declared.values())
         found: list[str] = reader.in_own_words(words, named)
         if pasted:
-            found = reader.expand(found, pasted[1:], named, options)
+            # the reader looks for the value after its option: '--gpu=h100' is '--gpu h100'
+            apart = [part for word in found for part in _value_apart(word, options)]
+            found = reader.expand(apart, pasted[1:], named, options)
         return found
 
     def _reader(self) -> Any:
@@ -386,6 +388,17 @@ def _without_equals(word: str, known: Container[str]) -> tuple[str, ...]:
     if equals and name in known and not name.startswith("--"):
         return (name, value)
     return (word,)
+
+
+def _value_apart(word: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return --gpu=h100 in two words; a value that may be left out, or looks like an option, stays
+    in one.
+    """
+    name, equals, value = word.partition("=")
+    metavar = options[name].metavar if name in options else None
+    if not equals or not metavar or metavar.startswith("[") or value.startswith("-"):
+        return (word,)
+    return (name, value)
 
 
 def _brief(param: Any) -> tuple[str, str]:
