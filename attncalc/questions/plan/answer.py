@@ -20,7 +20,7 @@ from ...errors import AttncalcError, BadValueError, clash
 from ...hardware import Gpu
 from ...model import ModelSpec, plural
 from ...options import as_text, options_of, parsed
-from ...quantity import ratio
+from ...quantity import Ratio, ratio
 from ...ranges import parse_counts, split_list
 from ...records import NamedTuple
 from ...serving.fit import NO_LIMIT
@@ -137,18 +137,8 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     max_gpus = parsed(options, ChoiceOptions).get("max_gpus") or most
     budget = costs.get("budget")
     limit = (max_gpus or budget) and not any(map(options.get, ("spread", "disaggregate", "growth")))
-    examples = {
-        "--users": load.keys().isdisjoint(("users", "rate")) and not limit and "--users 500",
-        "--gpu": options.get("gpu") is None and "--gpu h100,h200",
-    }
-    if missing := {name: example for name, example in examples.items() if example}:
-        lacking = " and ".join(filter(None, (", ".join([*missing][:-1]), [*missing][-1])))
-        raise AttncalcError(
-            f"{lacking} {'is' if len(missing) == 1 else 'are'} required",
-            f"for example {' '.join(missing.values())} (--rate 20/s and --gpu all work too; "
-            "--max-gpus 8 asks how many "
-            "users these serve)",
-        )
+    has_demand = not load.keys().isdisjoint(("users", "rate"))
+    _check_required(has_demand=has_demand or bool(limit), has_gpu=options.get("gpu") is not None)
     if options.get("disaggregate") and options.get("spread"):
         raise clash("--disaggregate", "--spread")
     specs = [read_model(model, options, ModelOptions) for model in given]
@@ -156,34 +146,12 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     usual = usual_requests(load, parsed(options, PlanSizeOptions).get("context"), longest)
     assumed = [f"{options_of(LoadOptions)[name].name} {text}" for name, text in usual.items()]
     traffic = read_traffic({**load, **usual})
-    rate = load.get("rate")
-    factor = load.get("load_factor")
     prices = read_prices(costs["price"], names) if "price" in costs else {}
-    if load.keys().isdisjoint(("users", "rate")):
-        usual_sort = "tokens-per-second"
-    elif prices:
-        usual_sort = "price"
-    else:
-        usual_sort = "gpus"
     gpus = _gpus(names, prices)
-    sort = str(costs.get("sort") or usual_sort)
-    of_prices = {
-        "--budget": budget,
-        "--api-price": "api_price" in costs,
-        f"--sort {sort}": sort.startswith("price"),
-    }
-    for name in (name for name, is_given in of_prices.items() if is_given and not prices):
-        raise AttncalcError(f"{name} needs --price", "give the prices: --price h100=2.49,h200=3.79")
-    space = Space(
-        **{
-            name: None
-            if options.get(name) is None
-            else parse_counts(as_text(options[name]), options_of(PlanOptions)[name].name)
-            for name in ("tp", "pp", "dp", "attn_dp")
-        },
-        expert_parallel=bool(options.get("enable_expert_parallel")),
-        max_gpus=max_gpus,
-    )
+    sort = str(costs.get("sort") or _usual_sort(has_demand=has_demand, has_prices=bool(prices)))
+    if not prices:
+        _check_without_prices(costs, sort)
+    space = _space(options, max_gpus)
     _check_most_gpus(space, is_option="max_gpus" in options)
     dtypes = [
         (cache, weights)
@@ -202,11 +170,9 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         space=space,
         demand=Demand(
             users=load.get("users"),
-            rate=ratio(rate.numerator * factor.denominator, rate.denominator * factor.numerator)
-            if rate and factor
-            else rate,
-            load_factor=factor,
-            has_no_peak=is_per_day(str(options.get("rate"))) and not factor,
+            rate=_peak_rate(load),
+            load_factor=load.get("load_factor"),
+            has_no_peak=is_per_day(str(options.get("rate"))) and not load.get("load_factor"),
             ttft=load.get("ttft"),
             tpot=load.get("tpot"),
             efficiency=load.get("efficiency"),
@@ -223,6 +189,64 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         is_whole=bool(options.get("all")),
         disaggregates=bool(options.get("disaggregate")),
     )
+
+
+def _check_required(*, has_demand: bool, has_gpu: bool) -> None:
+    """Raise AttncalcError if it is not said for how many users, or on which GPUs."""
+    missing = {}
+    if not has_demand:
+        missing["--users"] = "--users 500"
+    if not has_gpu:
+        missing["--gpu"] = "--gpu h100,h200"
+    if missing:
+        raise AttncalcError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} required",
+            f"for example {' '.join(missing.values())} (--rate 20/s and --gpu all work too; "
+            "--max-gpus 8 asks how many users these serve)",
+        )
+
+
+def _usual_sort(*, has_demand: bool, has_prices: bool) -> str:
+    """Return the figure that ranks the rows by default."""
+    if not has_demand:
+        return "tokens-per-second"
+    if has_prices:
+        return "price"
+    return "gpus"
+
+
+def _check_without_prices(costs: Mapping[str, Any], sort: str) -> None:
+    """Raise AttncalcError for an option that needs --price."""
+    if costs.get("budget"):
+        name = "--budget"
+    elif "api_price" in costs:
+        name = "--api-price"
+    elif sort.startswith("price"):
+        name = f"--sort {sort}"
+    else:
+        return
+    raise AttncalcError(f"{name} needs --price", "give the prices: --price h100=2.49,h200=3.79")
+
+
+def _space(options: Mapping[str, Any], max_gpus: int | None) -> Space:
+    """Return the splits that are searched. Raises AttncalcError if a list cannot be read."""
+    sizes: dict[str, Any] = {}
+    for name in ("tp", "pp", "dp", "attn_dp"):
+        if options.get(name) is not None:
+            option = options_of(PlanOptions)[name].name
+            sizes[name] = parse_counts(as_text(options[name]), option)
+    return Space(
+        **sizes, expert_parallel=bool(options.get("enable_expert_parallel")), max_gpus=max_gpus
+    )
+
+
+def _peak_rate(load: Mapping[str, Any]) -> Ratio | None:
+    """Return the requests per second at the peak: the average over the load factor."""
+    rate: Ratio | None = load.get("rate")
+    factor = load.get("load_factor")
+    if rate and factor:
+        return ratio(rate.numerator * factor.denominator, rate.denominator * factor.numerator)
+    return rate
 
 
 def _check_most_gpus(space: Space, *, is_option: bool) -> None:
