@@ -119,8 +119,7 @@ def _weights_dtype(text: str, name: str) -> str:
         elif given.startswith("ud-") or given.endswith(("_xl", "_l")):
             hint = (
                 "mixtures of other authors differ by model: give the .gguf file. UD-Q4_K_XL is 1 "
-                "to 9 % larger than "
-                "q4_k_m, UD-Q6_K_XL 6 to 16 % larger than q6_k; "
+                "to 9 % larger than q4_k_m, UD-Q6_K_XL 6 to 16 % larger than q6_k; "
             )
         raise BadValueError(
             f"there is no dtype '{truncate(text)}'", f"{hint}known: {', '.join(_KNOWN_WEIGHTS)}"

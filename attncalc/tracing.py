@@ -254,8 +254,7 @@ _ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "//": "floordiv", "%": "mod"}
 # Methods of int besides, without their underscores, which ask for the number itself.
 _OTHER_USES = (
     "abs and ceil divmod float floor format hash index int invert lshift neg or pos pow rand "
-    "rdivmod repr rlshift ror "
-    "round rpow rrshift rshift rtruediv rxor truediv trunc xor"
+    "rdivmod repr rlshift ror round rpow rrshift rshift rtruediv rxor truediv trunc xor"
 )
 for _name in (
     *_OTHER_USES.split(),

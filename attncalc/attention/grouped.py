@@ -86,8 +86,7 @@ class Grouped:
     fused: bool = flag("q, k and v are one matrix")
     qk_norm: Literal["head", "full", "l2"] | None = documented(
         "norm on q and k: head = one gain of d_head for all heads, full = one gain over the "
-        "width of all heads, "
-        "l2 = per head and without a gain (Llama 4 Scout)",
+        "width of all heads, l2 = per head and without a gain (Llama 4 Scout)",
         default=None,
         schema={"enum": ["head", "full", "l2"]},
     )

@@ -83,8 +83,7 @@ FailIf = Annotated[
         "--fail-if",
         metavar="CONDITION",
         help="Exit with 1 if a figure is beyond a limit: 'kv_cache > 8GiB', or of two models "
-        "'kv_cache > +5%' of the "
-        "first; may be repeated.",
+        "'kv_cache > +5%' of the first; may be repeated.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
@@ -100,8 +99,7 @@ class NamedModel(Options):
         typer.Argument(
             metavar="[MODEL]",
             help="A preset, a config.json, .yaml or .gguf file, a folder with one, org/name on "
-            "the hub or its "
-            "address, - for standard input.",
+            "the hub or its address, - for standard input.",
         ),
     ] = None
     preset: Preset = None

@@ -60,10 +60,8 @@ _FAMILIES = (
     "llama3.3=llama3.3-70b llama3=llama3-8b llama4=llama4-scout llama=llama3.1-8b "
     "minimax=minimax-m2.5 "
     "mistral-7b=mistral-7b-v0.3 mistral=mistral-7b-v0.3 mixtral=mixtral-8x7b olmo2=olmo2-7b "
-    "phi=phi-4 "
-    "qwen2.5-coder=qwen2.5-coder-7b qwen2.5=qwen2.5-7b qwen3-coder=qwen3-coder-30b "
-    "qwen3=qwen3-8b qwen=qwen3-8b "
-    "t5=t5-base"
+    "phi=phi-4 qwen2.5-coder=qwen2.5-coder-7b qwen2.5=qwen2.5-7b qwen3-coder=qwen3-coder-30b "
+    "qwen3=qwen3-8b qwen=qwen3-8b t5=t5-base"
 )
 # {a tag of Ollama's library: the preset}, if the words of the name fit several: R1-0528's 8B is
 # Qwen3's.

@@ -143,8 +143,7 @@ def _missing(
 ) -> _MissingError:
     return _MissingError(
         f"{folder.label()}: {count(missing)} of the {count(required)} files that {reason} "
-        "missing, such as "
-        f"{truncate(example, 80)}",
+        f"missing, such as {truncate(example, 80)}",
         _FETCH_REST,
     )
 

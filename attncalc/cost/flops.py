@@ -249,8 +249,7 @@ def matmuls_of_op(stack: Stack, layers: Layers) -> tuple[tuple[Matrix, ...], tup
     ):
         raise NotSupportedError(
             f"--recompute op does not support {layers.attention.label} with this MLP: it is "
-            "known for attention with "
-            "q, k and v and dense MLPs",
+            "known for attention with q, k and v and dense MLPs",
             "give --recompute full",
         )
     matrices = [

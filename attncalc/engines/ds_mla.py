@@ -138,7 +138,6 @@ def check_stored(
         if isinstance(c.span, Pools) and int(c.span.size) not in sizes:
             raise AttncalcError(
                 f"attncalc does not know how {engine} stores pools of {int(c.span.size)} tokens, "
-                "only those of "
-                f"{' and '.join(map(str, sizes))}",
+                f"only those of {' and '.join(map(str, sizes))}",
                 other_engine,
             )

@@ -428,8 +428,7 @@ class Engine(Generic[Args]):
         return Refusal(
             f"context {count(context)} is beyond the model's maximum of {count(maximum)}",
             f"Use --context {maximum} or less. With {variable}=1 (--allow-long-max-model-len "
-            f"here) {self.title} "
-            "starts, but positions beyond the maximum may give wrong results.",
+            f"here) {self.title} starts, but positions beyond the maximum may give wrong results.",
         )
 
     def longest_request(self, pool: Pool) -> int | None:

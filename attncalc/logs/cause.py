@@ -30,8 +30,7 @@ CAUSES = {
     "weights_too_large": "the weights did not fit in the GPU's memory",
     "memory_taken": "other processes use the memory",
     "cache_too_large": "the cache is larger than what is free, or leaves too little for what is "
-    "allocated after "
-    "it",
+    "allocated after it",
     "compute_too_large": "activations or the compute buffer did not fit beside the weights and "
     "the cache",
     "host_memory": "an allocation in host memory failed, or the process was killed",

@@ -237,8 +237,7 @@ def _without_gpu(
 ) -> Diagnosis:
     notes = (
         "The log does not name the GPU's memory. With --gpu, changes of the weights, the share "
-        "and the number of GPUs "
-        "are computed too.",
+        "and the number of GPUs are computed too.",
     )
     if available is None or refusal.kind in ("occupied", "out_of_memory"):
         return diagnose_alone(log)._replace(notes=notes)

@@ -50,8 +50,7 @@ _SHORT = 4096
 _OLLAMA_PROGRAM = Program(
     "Ollama",
     "Ollama calls --context num_ctx, --n-gpu-layers num_gpu, --batch OLLAMA_NUM_PARALLEL, and "
-    "--kv-dtype "
-    "OLLAMA_KV_CACHE_TYPE.",
+    "--kv-dtype OLLAMA_KV_CACHE_TYPE.",
     ("--n-cpu-moe", "-ub"),
     {
         "-c": "/set parameter num_ctx",
@@ -65,8 +64,7 @@ _OLLAMA_PROGRAM = Program(
 _LM_STUDIO = Program(
     "LM Studio",
     "LM Studio has --context as Context Length and --n-gpu-layers as GPU Offload; 'lms load "
-    "--estimate-only' prints "
-    "its own estimate.",
+    "--estimate-only' prints its own estimate.",
     ("-ub",),
     {
         "-c": "lms load --context-length",

@@ -160,8 +160,7 @@ def each_size(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     if rows > MOST_ROWS:
         raise AttncalcError(
             f"{count(len(contexts))} contexts and {count(len(batches))} batches are "
-            f"{count(rows)} rows, and "
-            f"{count(MOST_ROWS)} are the most",
+            f"{count(rows)} rows, and {count(MOST_ROWS)} are the most",
             "'attncalc sweep' has up to 10 million",
         )
     found = []
@@ -211,8 +210,7 @@ def _check_ds_mla(model: ModelSpec) -> None:
     if problem := ds_mla_problem(model):
         raise AttncalcError(
             f"--kv-dtype {DS_MLA} is for models with an indexer (DeepSeek-V3.2) or compressed "
-            "attention (DeepSeek-V4), "
-            f"and {model.title} {problem}",
+            f"attention (DeepSeek-V4), and {model.title} {problem}",
             "use --kv-dtype fp8",
         )
 

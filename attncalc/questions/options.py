@@ -218,8 +218,7 @@ class PaddedSizeOptions(SizeOptions, total=False):
         Count | None,
         options_of(SizeOptions)["context"].but(
             help="Tokens of context, as 4096, 128k (128,000) or 128K (131,072); a list, as 4K,8K, "
-            "is a row each. "
-            "Default: the model's maximum.",
+            "is a row each. Default: the model's maximum.",
             common=True,
         ),
     ]

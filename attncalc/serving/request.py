@@ -414,8 +414,7 @@ class ResolvedRequest(NamedTuple):
                 tip = f"Use --tp {smaller}, or --enable-expert-parallel."
             return Refusal(
                 f"--tp {args.tp} leaves {count(mlp.d_ff // args.tp)} of {count(mlp.d_ff)} "
-                f"outputs of {role}, which are "
-                f"not whole FP8 blocks of {block}",
+                f"outputs of {role}, which are not whole FP8 blocks of {block}",
                 tip,
             )
         return None

@@ -107,8 +107,7 @@ class Traffic(NamedTuple):
                 what = "--prompt and --output-len together"
             raise AttncalcError(
                 f"{what} {'has' if self.lengths else 'have'} {count(longest)} tokens, more than "
-                "the context of "
-                f"{count(context)}",
+                f"the context of {count(context)}",
                 f"give shorter requests, or --context {longest} if the model supports it",
             )
 

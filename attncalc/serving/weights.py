@@ -286,8 +286,7 @@ def _as_stored(
     )
     note = (
         f"Weights: the bytes of its {files.kind} files, divided as the parameters are: "
-        f"{count(on_device)} of "
-        f"{count(all_params)} on this device."
+        f"{count(on_device)} of {count(all_params)} on this device."
     )
     return Weights(quantity(per_device), AS_STORED, (), (note,))
 

@@ -92,8 +92,7 @@ def stored_notes(model: ModelSpec, parameters: int) -> list[str]:
     if not checkpoint.by_dtype:
         return [
             "Weights as stored are the index's total: the headers of its "
-            f"{count(checkpoint.files)} safetensors files "
-            "were not read."
+            f"{count(checkpoint.files)} safetensors files were not read."
         ]
     elements = checkpoint.parameters
     if elements is None or elements == parameters:

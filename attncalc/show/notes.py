@@ -51,8 +51,7 @@ def shape_notes(model: ModelSpec) -> list[str]:
         if 0 < widths.d_qk < _NARROW:
             notes.append(
                 f"d_head is {widths.d_qk}: below {_NARROW}, the scores of a head have low rank "
-                "and quality "
-                "suffers (arXiv:2002.07028). Fewer, wider heads cost the same."
+                "and quality suffers (arXiv:2002.07028). Fewer, wider heads cost the same."
             )
         facts = layers.attention.facts()
         square = (0, d_model, getattr(layers.attention, "d_input", None))
@@ -82,8 +81,7 @@ def beyond(model: ModelSpec, workload: Workload) -> Iterator[str]:
         if stack.learned_positions and tokens > stack.learned_positions:
             yield (
                 f"{side} {count(tokens)} is beyond the learned position table of "
-                f"{count(stack.learned_positions)}: "
-                "the model cannot run at this length."
+                f"{count(stack.learned_positions)}: the model cannot run at this length."
             )
         elif stack.max_context and tokens > stack.max_context:
             yield (
@@ -109,8 +107,7 @@ def device_notes(model: ModelSpec) -> list[str]:
         elif copies > 1 and specs:
             notes.append(
                 f"{plural(heads, 'KV head')} on {model.tp} devices: {copies} devices store each "
-                "head, so all devices "
-                f"together store the cache {copies} times."
+                f"head, so all devices together store the cache {copies} times."
             )
     return list(dict.fromkeys(notes))
 

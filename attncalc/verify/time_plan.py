@@ -168,8 +168,7 @@ def plan_within_limit(
         if plan.request.context == MIN_CONTEXT:
             raise CannotCheckError(
                 f"{model.name}: {MIN_CONTEXT} tokens would take about {duration(sum(steps))} on "
-                f"{device.name}, "
-                f"and the limit is {duration(request.seconds)}",
+                f"{device.name}, and the limit is {duration(request.seconds)}",
                 "give a smaller --batch, or more --minutes",
             )
         plan, steps = planned(

@@ -58,6 +58,5 @@ def version_notes(version: str) -> tuple[str, ...]:
         return ()
     return (
         f"The predictions were compared with torch {' and '.join(measured)}; this is {version}, "
-        "whose kernels may hold "
-        "other tensors.",
+        "whose kernels may hold other tensors.",
     )

@@ -128,8 +128,7 @@ def local_sources(path: Path) -> list[LocalFile]:
     if missing and len(names) > 1:
         raise AttncalcError(
             f"{truncate(path, 200)}: {count(len(missing))} of its {count(len(names))} files are "
-            "missing, such as "
-            f"{truncate(missing[0], 80)}",
+            f"missing, such as {truncate(missing[0], 80)}",
             "fetch the rest: each file has a part of the tensors",
         )
     return [LocalFile(path.parent / name) for name in names]

@@ -282,8 +282,7 @@ def _tensors(cursor: Cursor, n_tensors: int, alignment: int) -> tuple[GgufTensor
         if tensor.offset != expected:
             raise cursor.broken(
                 f"the tensor {truncate(name, 80)} starts at byte {count(tensor.offset)} of the "
-                "data, and not where "
-                f"the one before it ends, at {count(expected)}"
+                f"data, and not where the one before it ends, at {count(expected)}"
             )
         expected = _aligned(tensor.offset + tensor.size, alignment)
         tensors.append(tensor)
@@ -307,8 +306,7 @@ def _tensor(cursor: Cursor, name: str) -> GgufTensor:
     if (shape[0] if shape else 1) % ggml_type.block:
         raise cursor.broken(
             f"{label} has rows of {count(shape[0] if shape else 1)} elements, which "
-            f"{ggml_type.name} cannot store in "
-            f"blocks of {ggml_type.block}"
+            f"{ggml_type.name} cannot store in blocks of {ggml_type.block}"
         )
     return GgufTensor(name, shape, ggml_type, offset)
 

@@ -185,8 +185,7 @@ def _latent(block: Block) -> LayerKeys:
     if not block.has("attn_k_b.weight"):
         raise block.error(
             "has no tensor attn_k_b.weight: the file is from before llama.cpp stored the latent, "
-            "or its latent is "
-            "expanded before it is stored"
+            "or its latent is expanded before it is stored"
         )
     d_nope, _, n_heads = block.take("attn_k_b.weight", None, rank, None)
     d_v = block.take("attn_v_b.weight", rank, None, n_heads)[1]

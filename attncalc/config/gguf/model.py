@@ -297,8 +297,7 @@ class _Reader:
             if size:
                 self.notes.append(
                     f"The file has sliding windows of {count(size)} tokens. llama.cpp stores the "
-                    "whole context for "
-                    f"{keys.architecture}."
+                    f"whole context for {keys.architecture}."
                 )
             return None, none_slides
         if size == 0 or (size is None and windows.default is None):

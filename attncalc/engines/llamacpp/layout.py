@@ -65,8 +65,7 @@ class LlamaCppLayout:
     bound: Bound = "reserved"
     source: str = (
         "llama.cpp, src/llama-context.cpp, llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, "
-        "llama-kv-cache-dsv4.cpp, "
-        "llama-memory-recurrent.cpp"
+        "llama-kv-cache-dsv4.cpp, llama-memory-recurrent.cpp"
     )
 
     @property
@@ -427,8 +426,7 @@ def _notes(
         if args.is_unified and args.slots > 1:
             yield (
                 f"With --kv-unified each of the {args.slots} slots has cells for the whole "
-                "context of all slots: "
-                "llama.cpp keeps compressed attention's caches per slot."
+                "context of all slots: llama.cpp keeps compressed attention's caches per slot."
             )
     else:
         yield from _window_notes(cache_specs, args, window)
@@ -456,8 +454,7 @@ def _notes(
         how = "by --tensor-split" if args.tensor_split else "as evenly as possible (no -ts)"
         yield (
             f"llama.cpp puts whole layers on each GPU, {how} (-sm layer). The figures are those "
-            "of the GPU with room "
-            "for the fewest sequences; the log lines are those of all GPUs."
+            "of the GPU with room for the fewest sequences; the log lines are those of all GPUs."
         )
     elif args.device_memory is None:
         yield (

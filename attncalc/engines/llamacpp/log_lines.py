@@ -110,8 +110,7 @@ class Start(Keeper):
                     yield f"llama_kv_cache: {device:>10} KV buffer size = {size} MiB"
             yield (
                 f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} "
-                "layers, "
-                f"{slots:2d}/{streams} seqs), {sizes}"
+                f"layers, {slots:2d}/{streams} seqs), {sizes}"
             )
         if self.states:  # ik_llama.cpp has none
             yield from self._state_lines(self.states)
@@ -163,8 +162,7 @@ def _draft_lines(args: LlamacppArgs, buffers: Sequence[Buffer], cells: int) -> I
         )
         yield (
             f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} "
-            "layers,  1/1 seqs), "
-            f"K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
+            f"layers,  1/1 seqs), K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
         )
 
 

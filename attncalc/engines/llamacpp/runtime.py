@@ -45,16 +45,14 @@ _FORK = (6, 16)
 _ALLOCATOR = "ggml's allocator (ggml/src/ggml-alloc.c) on the graphs of llama.cpp, and posted logs"
 _FIT_NOTE = (
     "llama.cpp's --fit, on by default, leaves 1,024 MiB of each GPU free: with less it keeps "
-    "layers in host memory. "
-    "The figures are those of --fit off."
+    "layers in host memory. The figures are those of --fit off."
 )
 
 # find_string id 57135105231: `load_hparams: model size: 887.99 MiB`, `warmup with image size = 1472
 # x 1472`.
 _PROJECTOR_NOTE = (
     "The projector's compute buffer is not counted. It grows with the image: a log has 248 MiB "
-    "for 1,472 x 1,472 "
-    "pixels beside a projector of 888 MiB."
+    "for 1,472 x 1,472 pixels beside a projector of 888 MiB."
 )
 
 
@@ -294,8 +292,7 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
     if graph.pool_cells and release.scores_each_head:
         yield (
             "Builds up to b9988, of July 2026, have no CUDA kernel for the indexer: its scores "
-            "of all heads are in the "
-            "compute buffer."
+            "of all heads are in the compute buffer."
         )
     elif graph.pool_cells:
         yield (
@@ -315,8 +312,7 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
     if any(graph.from_host.values()):
         yield (
             "For a pass over 32 tokens or more the first GPU copies matrices from the host, one "
-            "at a time. The compute "
-            "buffer has room for the largest."
+            "at a time. The compute buffer has room for the largest."
         )
     if graph.copies > 1:
         yield "With several GPUs every input has 4 copies (pipeline parallelism)."

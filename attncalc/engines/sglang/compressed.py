@@ -173,8 +173,7 @@ class CompressedLayout(SglangLayout):
         fixed = f"{name}={unpooled / GIB:.2f} GB, ... " if unpooled else ""
         yield (
             f"DSV4 memory calculation: ... bytes_per_full_token={int(cost) / per_tokens:.2f}, "
-            f"... {fixed}"
-            f"full_token={tokens}"
+            f"... {fixed}full_token={tokens}"
         )
         rings = (
             windows
@@ -188,8 +187,7 @@ class CompressedLayout(SglangLayout):
             large = windows // LARGE_POOL * _ring(LARGE_POOL, self.args)
         yield (
             f"DSV4 pool sizes: full={tokens}, swa={windows}, c4={tokens // SMALL_POOL}, "
-            f"c128={tokens // LARGE_POOL}, "
-            f"c4_state={rings}, c128_state={large}"
+            f"c128={tokens // LARGE_POOL}, c4_state={rings}, c128_state={large}"
         )
         yield f"max_total_num_tokens={tokens}, ..."
 

@@ -44,8 +44,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     if pools.swa and not args.radix_cache and args.max_running_requests:
         raise AttncalcError(
             "SGLang without its radix cache sizes the sliding-window pool by "
-            "--max-running-requests and the prefill "
-            "chunk, which is not supported",
+            "--max-running-requests and the prefill chunk, which is not supported",
             "leave --max-running-requests out, or add --disable-hybrid-swa-memory",
         )
     page = _page(pools, args)
@@ -195,8 +194,7 @@ def _notes(
     if pools.indexer and pools.full.latent and args.scales_latents:
         yield (
             "An fp8 latent is counted with scales and a bf16 rotary key; SGLang's TRT-LLM and "
-            "TileLang kernels store "
-            "neither."
+            "TileLang kernels store neither."
         )
         if not args.version.budgets_scales_of_latents:
             yield (
@@ -219,8 +217,7 @@ def _notes(
     if args.attn_dp > 1:
         yield (
             "SGLang has DP attention for some architectures only: DeepSeek's, Qwen's and GLM's "
-            "mixtures of experts, "
-            "gpt-oss, Llama 4, MiniMax-M2 and a few more."
+            "mixtures of experts, gpt-oss, Llama 4, MiniMax-M2 and a few more."
         )
     yield from _drafter_notes(args)
     if states and states.per_sequence > 1:
@@ -240,8 +237,7 @@ def _drafter_notes(args: SglangArgs) -> Iterator[str]:
     if has_layers and not args.version.sizes_pools_after_drafter:
         yield (
             f"SGLang {args.version.name} loads the drafter after its pools: its weights and "
-            "cache must fit in what "
-            "--mem-fraction-static leaves."
+            "cache must fit in what --mem-fraction-static leaves."
         )
     elif args.speculative_layers:
         yield (
@@ -273,6 +269,5 @@ def _window_notes(
         else:
             yield (
                 f"SGLang has no sliding-window pool for model_type {truncate(args.model_type)}: "
-                "windows and chunks are "
-                "stored for the whole context."
+                "windows and chunks are stored for the whole context."
             )

@@ -94,8 +94,7 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     needed = sum(int(part.expected) for part in outside)
     notes = [
         "SGLang's share is of the memory that is free after CUDA and communication have started. "
-        "Activations, CUDA "
-        "graphs and the table of requests are outside the share."
+        "Activations, CUDA graphs and the table of requests are outside the share."
     ]
     if for_aiter:
         notes.append(
@@ -110,8 +109,7 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
             "warning: activations, CUDA graphs and the table of requests need "
             f"{human(Quantity(needed), BYTES)}, but "
             f"the share leaves {human(Quantity(room), BYTES)}: a smaller --mem-fraction-static "
-            "avoids running out of "
-            "memory."
+            "avoids running out of memory."
         )
     if facts.gpu.counts_host_memory and numerator * 100 > denominator * _LARGEST_OF_UNIFIED:
         notes.append(

@@ -395,8 +395,7 @@ class VllmLayout:
         if page != unpadded:
             yield (
                 f"Padding mamba page size by {100 * (page - unpadded) / unpadded:.2f}% to ensure "
-                "that mamba page size "
-                "and attention page size are exactly equal."
+                "that mamba page size and attention page size are exactly equal."
             )
 
 

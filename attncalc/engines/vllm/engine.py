@@ -166,8 +166,7 @@ class Vllm(Engine[VllmArgs]):
             size = human(args.cpu_offload_gb, BYTES)
             yield (
                 f"--cpu-offload-gb: up to {size} of the layers on each GPU are in host memory. "
-                "Every step reads them "
-                "over PCIe, which bounds of time leave out."
+                "Every step reads them over PCIe, which bounds of time leave out."
             )
 
     def host_cache(
@@ -218,8 +217,7 @@ class Vllm(Engine[VllmArgs]):
         if args.capability == 12 and picks_latents(model) and not has_kernel:
             return Refusal(
                 f"vLLM {args.version.name} has no kernel for {args.kv_dtype.name} latents that "
-                "an indexer picks on "
-                "GPUs of compute capability 12",
+                "an indexer picks on GPUs of compute capability 12",
                 "Use vLLM 0.24 or later and leave --kv-dtype out: the default is fp8_ds_mla there.",
             )
         rows = padded_vocabulary(model)

@@ -306,8 +306,7 @@ def _notes(
             "A request has windows and tokens to pool for all tokens in flight, whatever its "
             "length. vLLM logs "
             "concurrency times --max-model-len as tokens: fewer for a shorter length, though as "
-            "much fits, and "
-            "more with fewer --max-num-batched-tokens."
+            "much fits, and more with fewer --max-num-batched-tokens."
         )
     if args.kv_dtype.name in TURBOQUANT:
         ends = "" if states else " The first and the last two layers stay in 16 bits."
@@ -335,8 +334,7 @@ def _notes(
     if args.speculative_tokens and not args.speculative_layers and not args.speculative_model:
         yield (
             "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or "
-            "--speculative-model FILE "
-            "for EAGLE."
+            "--speculative-model FILE for EAGLE."
         )
     if (
         not has_pools
@@ -345,8 +343,7 @@ def _notes(
     ):
         yield (
             "A request takes blocks of windows or states whatever its length: vLLM logs fewer "
-            "tokens for a shorter "
-            "--max-model-len, and one long request may have more than it logs."
+            "tokens for a shorter --max-model-len, and one long request may have more than it logs."
         )
     if args.dcp > 1 and states:
         yield "--dcp divides the tokens of attention; each GPU stores whole recurrent states."

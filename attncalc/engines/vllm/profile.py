@@ -77,8 +77,7 @@ class Profile:
         if self._may_have_flashinfer and int(self.sampler) > self._pass_bytes:
             yield (
                 f"warning: vLLM {self._version.name} samples with FlashInfer where it is "
-                "installed, as in its Docker "
-                "images. That takes less memory: --flashinfer-sampler."
+                "installed, as in its Docker images. That takes less memory: --flashinfer-sampler."
             )
         more = self._copies * int(self.compiler) - max(self._pass_bytes, int(self.sampler))
         if (
@@ -88,8 +87,7 @@ class Profile:
         ):
             yield (
                 f"The first start compiles the model, which takes {human(Quantity(more), BYTES)} "
-                "more than later ones: "
-                "--warm-start."
+                "more than later ones: --warm-start."
             )
 
     # The largest step

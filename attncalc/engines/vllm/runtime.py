@@ -484,8 +484,7 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
             "--kv-cache-memory-bytes sets the cache itself. Else vLLM subtracts what all "
             "programs take meanwhile: "
             "starts of one command differ by 1 to 3 GiB. --reserve takes an earlier log's peak "
-            "activation + non-torch "
-            "memory + CUDA graphs."
+            "activation + non-torch memory + CUDA graphs."
         )
         if facts.gpu.other_memory is None and _is_beside_others(facts):
             notes.append("--other-memory SIZE, what others hold all the while, narrows the range.")

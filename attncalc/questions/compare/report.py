@@ -189,8 +189,7 @@ def _variant_notes(released: Sequence[Row], compared: Sequence[ModelSpec]) -> tu
     if any(device_notes(variant) for variant in compared):
         notes.append(
             f"With {model.tp} devices, several devices store the same KV head if there are fewer "
-            f"than {model.tp}, and "
-            "every device stores MLA's latent."
+            f"than {model.tp}, and every device stores MLA's latent."
         )
     return tuple(dict.fromkeys(notes))
 

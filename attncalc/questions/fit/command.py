@@ -71,8 +71,7 @@ EPILOG = (
     "Without --gpu: how much memory it needs. --context auto is the longest that fits. For "
     "example: attncalc fit "
     "llama2-70b --gpu h100 --gpus 4, or with a command that starts a server: attncalc fit --gpu "
-    "h100 -- vllm serve "
-    "MODEL"
+    "h100 -- vllm serve MODEL"
 )
 
 

@@ -440,8 +440,7 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
     if load and load.waiting and not load.is_full:
         texts.append(
             "The cache is not full: the limit of running requests is reached "
-            f"({running_option}), or prompts are "
-            "still computed."
+            f"({running_option}), or prompts are still computed."
         )
     tables = [lines_table(texts)]
     if state.fitting < state.requests and (
@@ -616,8 +615,7 @@ def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog
     if comparison.memory and comparison.memory.missing:
         notes.append(
             f"The log has no line '{comparison.memory.missing}': the states are not compared. "
-            "Their memory is the "
-            "predicted one."
+            "Their memory is the predicted one."
         )
     if comparison.guessed and log.releases and not comparison.checks:
         notes.append(f"The log has no version: {version} is the newest whose lines it may have.")
@@ -631,8 +629,7 @@ def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog
         else:
             notes.append(
                 f"The log has no version: no known one agrees, so the newest, {version}, is "
-                "compared; "
-                "--engine-version sets another."
+                "compared; --engine-version sets another."
             )
     if log.starts > 1:
         number = f"more than {REPEATED}" if log.starts > REPEATED else log.starts
@@ -640,8 +637,7 @@ def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog
     if any(estimate.name == "weights" and not estimate.inside for estimate in comparison.estimates):
         notes.append(
             "The log's weights are of another size than estimated: --weights-dtype sets the "
-            "dtype of a quantized "
-            "checkpoint; encoders and padding may not be counted."
+            "dtype of a quantized checkpoint; encoders and padding may not be counted."
         )
     if comparison.agrees:
         return notes

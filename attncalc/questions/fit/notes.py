@@ -32,8 +32,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     elif resolved.replicas > 1:
         notes.append(
             f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')} divide "
-            "the batch: all figures "
-            "are per replica."
+            "the batch: all figures are per replica."
         )
     notes += _node_notes(resolved)
     notes += [
@@ -59,8 +58,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     ):
         notes.append(
             f"The host uses the same memory: with its default share {resolved.engine.title} may "
-            "not start, and with "
-            f"{share} it does."
+            f"not start, and with {share} it does."
         )
     if (
         resolved.gpu
@@ -230,8 +228,7 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
         yield (
             f"{plural(resolved.replicas, 'data-parallel rank')} of "
             f"{plural(resolved.devices // resolved.args.attn_dp, 'GPU')} divide the batch: all "
-            "figures are per rank. "
-            f"All ranks together hold {together} concurrent requests."
+            f"figures are per rank. All ranks together hold {together} concurrent requests."
         )
         yield (
             "The experts' workspace is that for the tokens of all ranks, which are gathered by "
@@ -277,8 +274,7 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
         if engine.whole_prompts and budget.reserve.runtime.parts:
             yield (
                 "A forward pass takes the whole batch, so a larger batch leaves less memory for "
-                "the cache; "
-                "'concurrent requests' is computed for the memory shown."
+                "the cache; 'concurrent requests' is computed for the memory shown."
             )
 
 

@@ -111,8 +111,7 @@ class DeploymentOptions(TypedDict, total=False):
     gpu: Annotated[
         str | os.PathLike[str] | Gpu | None,
         "GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB, local, cpu or a .yaml "
-        "file; all for "
-        "one row each.",
+        "file; all for one row each.",
         With(also="--gpu-type --gpu-name --hardware --vram", metavar="GPU", common=True),
     ]
     gpus: Annotated[
@@ -179,8 +178,7 @@ class DeploymentOptions(TypedDict, total=False):
         str | None,
         WEIGHTS_DTYPE,
         "Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: "
-        "q4_k_m, ... "
-        "Default: as released; q4_k_m with llamacpp on such GPUs.",
+        "q4_k_m, ... Default: as released; q4_k_m with llamacpp on such GPUs.",
         With(also="--quantization --quantize --quant --weight-dtype --wdtype", common=True),
     ]
     served_model: Annotated[

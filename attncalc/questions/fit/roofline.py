@@ -322,8 +322,7 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
         devices = ""
     assumed = [
         f"Bounds, not estimates: the dense {math} peak and the bandwidth of {bounds.gpu.title}, "
-        "with weights and cache "
-        f"read once{devices}. Real software takes longer."
+        f"with weights and cache read once{devices}. Real software takes longer."
     ]
     if bounds.prompt != bounds.workload:
         prompt = count(bounds.prompt.context)
@@ -379,8 +378,7 @@ def _expert_notes(model: ModelSpec) -> Iterator[str]:
     if ranks > 1:
         yield (
             f"Tokens per second are those of one of {ranks} data-parallel ranks; the experts "
-            "compute the tokens of all "
-            "ranks."
+            "compute the tokens of all ranks."
         )
 
 
@@ -416,8 +414,7 @@ def _host_note(host: HostRead) -> str:
     )
     return (
         f"A decode step reads {human(host.size, BYTES)} in host memory at {speed}. The prefill's "
-        "bound is that of all "
-        "layers on GPUs."
+        "bound is that of all layers on GPUs."
     )
 
 
@@ -431,8 +428,7 @@ def _batch_note(bounds: Roofline) -> str:
         f"At a context of {count(bounds.workload.context)} tokens decode is memory-bound at "
         "every batch, since each "
         f"sequence has its own cache: it reaches at most {limit} FLOP/byte, and this GPU needs "
-        f"{ridge}. A shorter "
-        "context has a smaller cache."
+        f"{ridge}. A shorter context has a smaller cache."
     )
 
 

@@ -206,8 +206,7 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
     else:
         yield (
             "Weights are as released, or the widest of 4 bits or more that fit. -c and -b change "
-            "the request, --full "
-            f"lists all. One in detail: {_command(found.needs[0])}"
+            f"the request, --full lists all. One in detail: {_command(found.needs[0])}"
         )
     if found.problems and not found.untried:
         reasons = [*dict.fromkeys(found.problems)]

@@ -236,8 +236,7 @@ def _notes(
         as_much = times(ratio(counted.total, counted.six_n_d), 2)
         notes.append(
             f"6 N D: N is the {n} parameters that a token uses, with the embedding. D is {d} "
-            "tokens. The exact total "
-            f"is {as_much} as much."
+            f"tokens. The exact total is {as_much} as much."
         )
     if overtake is None:
         if has_attention(model):

@@ -94,8 +94,7 @@ def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = F
             "Memory is what software reports; * is a lower bound from the marketed size. 16 bit "
             "is bf16, or fp16 "
             "without bf16. FLOP/s are the vendor's dense peak. FLOP/byte is the ridge point in "
-            "16 bit: a step with "
-            "fewer is memory-bound.",
+            "16 bit: a step with fewer is memory-bound.",
         ),
         rows=rows_of(layers),
     )

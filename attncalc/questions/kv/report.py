@@ -192,8 +192,7 @@ def _notes(model: ModelSpec, workload: Workload, cache: KVCache, engine: str) ->
     if workload.kv_dtype is None and model.kv_dtype not in (None, stored.name):
         notes.append(
             f"The checkpoint asks for a cache in {model.kv_dtype}. 'fit' follows it where the "
-            "engine does; here "
-            f"--kv-dtype {model.kv_dtype} does."
+            f"engine does; here --kv-dtype {model.kv_dtype} does."
         )
     if model.stored is not None:
         notes += stored_notes(model, params(model).total)

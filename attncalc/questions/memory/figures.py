@@ -16,8 +16,7 @@ SOURCES = {
     "_scaled_dot_product_attention_math",
     "flash": "Dao et al. 2022, arXiv:2205.14135: the output and one logsumexp per query",
     "efficient": "Rabe and Staats 2021, arXiv:2112.05682; torch's kernel has no grouped heads: K "
-    "and V "
-    "are repeated",
+    "and V are repeated",
     "cudnn": "as flash, without the logsumexp; its workspace is not counted",
 }
 FIGURES = FigureRows(

@@ -30,8 +30,7 @@ FIGURES = FigureRows(
         PARAMS,
         "MLPs",
         source="arXiv:1706.03762, 3.3; gated: arXiv:2002.05202; mixtures of experts: "
-        "arXiv:2401.04088, "
-        "arXiv:2401.06066",
+        "arXiv:2401.04088, arXiv:2401.06066",
     ),
     params_embedding=FigureRow(
         "embedding",

@@ -180,8 +180,7 @@ def families_report(
         "families",
         (
             f"model_types of transformers {version} and of vendors: {count(len(supported))} "
-            "supported, "
-            f"{count(len(unsupported))} not",
+            f"supported, {count(len(unsupported))} not",
         ),
         {},
         {},

@@ -119,8 +119,7 @@ class AccumulationOptions(TypedDict, total=False):
     pairs: Annotated[
         bool,
         "An example is a pair of answers, two sequences (DPO, ORPO, reward models): --batch, "
-        "--global-batch and "
-        "--samples count pairs.",
+        "--global-batch and --samples count pairs.",
     ]
 
 
@@ -214,8 +213,7 @@ class MemoryOptions(TrainingOptions, total=False):
             fa3="flash",
         ),
         "Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without bf16 "
-        "efficient; without SDPA "
-        "eager.",
+        "efficient; without SDPA eager.",
         With(also="--attn-implementation --attn-impl"),
     ]
     compile: Annotated[

@@ -32,8 +32,7 @@ _OF_KEY = {
 _NO_MEMORY = re.compile("(?i)" + "|".join(_LINES[-1].split()[1:]))
 _NOT_GENERATION = (
     "neither generation of answers nor reward and value models are counted, and a reference "
-    "model only with "
-    "--reference-model"
+    "model only with --reference-model"
 )
 # {what a run trains for: (its flags of `attncalc train`, what is not counted)}.
 OBJECTIVES = {

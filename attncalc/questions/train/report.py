@@ -255,8 +255,7 @@ def _heading(of: Answer) -> Iterator[str]:
             money = f", price {_amount(of.time.money)}"
         yield (
             f"{short(of.time.tokens, PARAMS)} tokens, {human(of.time.total, FLOP)}, take "
-            f"{days_text(of.time.seconds)}: "
-            f"{_amount(of.time.gpu_hours)} GPU-hours"
+            f"{days_text(of.time.seconds)}: {_amount(of.time.gpu_hours)} GPU-hours"
             f"{money}, at {100 * of.time.mfu:g} % MFU of {human(of.time.peak, FLOP)}/s{how}."
         )
     yield ", ".join(filter(None, _facts(run)))
@@ -486,8 +485,7 @@ def _notes(of: Answer) -> Iterator[str]:
         share = int(of.work.per_step) / int(of.work.six_n_d)
         yield (
             f"The exact FLOPs are {share:.2f} x 6 N D, which leaves out the scores of attention "
-            "and counts the "
-            "embedding as a matmul."
+            "and counts the embedding as a matmul."
         )
     half = dict(run.gpu.flops).get("bf16", 0) if of.time and run.gpu and run.dtype == "fp32" else 0
     if of.time and half > of.time.peak:
@@ -516,8 +514,7 @@ def _notes(of: Answer) -> Iterator[str]:
             )
     yield (
         "Activations are those of transformers' classes: norms and the loss compute in fp32. "
-        "--compile fuses "
-        "element-wise operations and keeps less."
+        "--compile fuses element-wise operations and keeps less."
     )
     yield from _kernel_warnings(run)
     yield from _head_warnings(run)
@@ -562,8 +559,7 @@ def _weights_notes(run: Training, states: States) -> Iterator[str]:
     if states.transposes:
         yield (
             f"The range has {human(states.transposes, BYTES)} of transposed weights, which "
-            "Transformer Engine keeps "
-            "for weights that are created in fp8, but on a B200 or B300."
+            "Transformer Engine keeps for weights that are created in fp8, but on a B200 or B300."
         )
     if run.optimizer.startswith("paged"):
         size = human(states.moments, BYTES)
@@ -633,8 +629,7 @@ def _kernel_warnings(run: Training) -> Iterator[str]:
         if any(isinstance(layers.attention, kind) for _, layers in run.model.groups()):
             yield (
                 f"warning: Without {packages} transformers computes recurrent layers in single "
-                "operations, which save "
-                f"{times} x as much (measured)."
+                f"operations, which save {times} x as much (measured)."
             )
     keeps_fp32 = (
         run.lora
@@ -653,14 +648,12 @@ def _kernel_warnings(run: Training) -> Iterator[str]:
     ):
         yield (
             f"warning: {run.kernel} attention keeps no scores that --recompute selective would "
-            "drop. torchtitan's "
-            "selective is --recompute op."
+            "drop. torchtitan's selective is --recompute op."
         )
     if not class_math(run.model.model_type).has_sdpa:
         yield (
             "warning: transformers runs this class without SDPA: eager attention is its default. "
-            "--kernel flash counts "
-            "a flash kernel for it, with soft caps or sinks."
+            "--kernel flash counts a flash kernel for it, with soft caps or sinks."
         )
     elif (
         run.kernel in ("flash", "efficient", "cudnn")
@@ -673,8 +666,7 @@ def _kernel_warnings(run: Training) -> Iterator[str]:
     elif run.kernel == "flash" and has_windows(run):
         yield (
             "warning: SDPA has no flash kernel with windows: its efficient one keeps a mask per "
-            "layer (--kernel "
-            "efficient). flash_attention_2 is as counted."
+            "layer (--kernel efficient). flash_attention_2 is as counted."
         )
 
 

@@ -271,8 +271,7 @@ def failure_notes(checks: Sequence[Check]) -> Iterator[str]:
     if notes:
         yield (
             "To report it, send the command, this screen and its JSON (--json). They name the "
-            "device, the version of "
-            "torch and every figure."
+            "device, the version of torch and every figure."
         )
 
 

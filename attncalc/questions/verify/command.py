@@ -162,8 +162,7 @@ class VerifyOutputOptions(o.OutputOptions):
 
 EPILOG = (
     f"Without a model: {len(CATALOGUE)} presets, one line each; on a CPU {len(QUICK)}, and with "
-    "--minutes all. For "
-    "example: attncalc verify --preset llama2-70b"
+    "--minutes all. For example: attncalc verify --preset llama2-70b"
 )
 
 
@@ -436,8 +435,7 @@ def _check_combinations(has_one: bool, given: Container[str]) -> None:
         "tp": "a simulation has one process",
         "seed": "a simulation has no values",
         "train": "a simulation has no backward pass; --against transformers --train needs no "
-        "device "
-        "either",
+        "device either",
     }
     for name, reason in simulated.items():
         if "simulate" in given and name in given:

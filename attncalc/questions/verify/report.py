@@ -263,22 +263,19 @@ def _measurement_notes(verified: VerifiedModel, *, full: bool, lists_checks: boo
     if lists_checks and any("*" in check.label for check in result.checks):
         yield (
             "* Projections only: torch counts 0 FLOP for its fused attention on a CPU "
-            "(pytorch#195460). "
-            "Other prefill FLOPs are dense: torch counts masked pairs too."
+            "(pytorch#195460). Other prefill FLOPs are dense: torch counts masked pairs too."
         )
     if result.times and full:
         yield (
             "Bound: the time that this device's own large matmul or copy takes for the FLOP of "
             "visible pairs, or for "
             "the weights, tokens and cache, whichever is longer. 'cached': faster than that "
-            "copy, because the data "
-            "fits in a processor cache. Times are not checked."
+            "copy, because the data fits in a processor cache. Times are not checked."
         )
     if result.scaling:
         yield (
             "x: ratio to the context before. The time would grow as FLOP does if it were "
-            "compute-bound; it "
-            "is not checked."
+            "compute-bound; it is not checked."
         )
 
 

@@ -8,8 +8,7 @@ from .allocator import REQUESTED, AllocatorDevice
 
 NOT_MEASURED = (
     "No Intel GPU has been measured yet: the formulas of the math kernel are those of torch's "
-    "code for every device. "
-    "Please report what you see."
+    "code for every device. Please report what you see."
 )
 # What is needed of torch.xpu. Torch 2.5 has no mem_get_info.
 FUNCTIONS = ("memory_stats", "reset_peak_memory_stats", "mem_get_info", "memory_reserved")
