@@ -19,10 +19,7 @@ from attncalc.verify import need_torch
 need_torch()
 from cuda_stand_in import A100, B200, GPUS, H100, ROCM, RTX_4090, RTX_5090, T4, V100, Box, Gpus  # noqa: E402
 
-from attncalc.verify.devices import find_device  # noqa: E402
-from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.record import steps  # noqa: E402
-from attncalc.verify.record.recorder import plan_record  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("without_checks_of_values")
 
@@ -164,15 +161,7 @@ def test_the_smoke_check_names_what_disagrees(
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        "gpt2",
-        "--context 8",
-        "--tp 2",
-        "--minutes 1",
-        "--simulate cuda",
-        "--record out",
-        "--scaling",
-    ],
+    ["gpt2", "--context 8", "--minutes 1", "--simulate cuda", "--record out", "--scaling"],
 )
 def test_the_smoke_check_chooses_its_model_and_size(ask: Ask, arguments: str) -> None:
     assert ask("verify", "--smoke", *arguments.split()).error.startswith(
@@ -203,21 +192,3 @@ def test_a_record_is_written_on_every_box(
         box.error
     )
     assert len(document["runs"]) >= (1 if box.error else 5)
-
-
-def test_a_record_splits_layers_over_the_gpus_whichever_is_the_freest(
-    on_box: OnBox, tmp_path: Path
-) -> None:
-    """`verify --tp 2` uses GPUs 0 and 1 unless one is named."""
-    on_box(Box((dataclasses.replace(H100, used=2**36), H100)))
-    models = {"small": load(saved(MODEL, tmp_path))}
-    device = find_device("cuda")
-    assert device.torch.index == 1
-    assert [
-        step.options.tp
-        for step in plan_record(models, VerifyOptions(), device)
-        if step.options.tp > 1
-    ] == [2]
-    assert [
-        s for s in plan_record(models, VerifyOptions(), find_device("cuda:1")) if s.options.tp > 1
-    ] == []

@@ -44,7 +44,7 @@ sys.path.append(str(REPOSITORY / "tools"))
 record_page = import_module("record_page").record_page
 
 CPU = Target("cpu", "fp32", "fp32")
-FOUR_GPUS = Target("cuda", "bf16", None, 4)
+GPU = Target("cuda", "bf16")
 AGREES = Check("parameters", "params_W_q", "W_q", 10, 10, unit="parameters")
 Document = dict[str, Any]
 Verify = Callable[..., VerifyResult]
@@ -74,10 +74,9 @@ def test_the_first_steps_cover_every_kind_of_attention() -> None:
 
 
 def test_every_preset_and_every_dtype_has_a_step() -> None:
-    steps = record_steps(record_models(), VerifyOptions(), FOUR_GPUS)
+    steps = record_steps(record_models(), VerifyOptions(), GPU)
     assert {step.model for step in steps} == set(record_models())
     assert {step.options.dtype for step in steps} == {"fp32", "fp16", "bf16"}
-    assert [step.options.tp for step in steps if step.options.tp > 1] == [2, 4]
     in_fp16 = record_steps(
         record_models(), VerifyOptions(dtype="fp16"), Target("cpu", "fp16", "fp32")
     )
@@ -107,7 +106,7 @@ def test_lengths_are_odd_and_windows_are_full() -> None:
     assert (window.options.context or 0) > 2 * 128  # gpt-oss has windows of 128 tokens
 
 
-@pytest.mark.parametrize("target", [CPU, FOUR_GPUS])
+@pytest.mark.parametrize("target", [CPU, GPU])
 def test_the_arguments_of_a_step_repeat_it(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
@@ -594,7 +593,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_measured
         "--batch 2",
         "--context 8",
         "--scaling",
-        "--tp 2",
+        "--train",
         "--against transformers",
         "--simulate cuda",
         "--json",

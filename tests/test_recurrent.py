@@ -135,14 +135,6 @@ def test_skipped_checks_are_listed(ask: Ask, tmp_path: Path) -> None:
     )
 
 
-def test_tp_needs_a_layer_that_can_be_split(ask: Ask, tmp_path: Path) -> None:
-    answer = ask(
-        "verify", saved(model("mamba"), tmp_path), "--device", "cpu", "-c", "12", "--tp", "2"
-    )
-    assert (answer.code, answer.out) == (3, "")
-    assert "Mamba is not split here" in answer.err
-
-
 def without_the_past(true: Any, self: Any, x: Tensor, state: State) -> Tensor:
     state.tensors.pop("convolution", None)
     result: Tensor = true(self, x, state)

@@ -2,7 +2,6 @@
 fails its checks.
 """
 
-import dataclasses
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +22,7 @@ from breaks import (
 from layers import ENCODER, FUSED, GROUPED, LATENT, MHA, OPTIONS, WINDOW, saved
 from tables import each
 
-from attncalc import Grouped, Latent, load
+from attncalc import Grouped, Latent
 from attncalc.attention import Full, Sliding
 from attncalc.check import Check
 from attncalc.engines import ideal
@@ -36,7 +35,6 @@ from torch import Tensor  # noqa: E402
 
 import attncalc.cost.kernels  # noqa: E402
 from attncalc.verify import kernels, real_layer  # noqa: E402
-from attncalc.verify.cases import cases  # noqa: E402
 from attncalc.verify.checks import behaviour, numerics  # noqa: E402
 from attncalc.verify.errors import CannotRunError  # noqa: E402
 from attncalc.verify.layers import base, cache, grouped  # noqa: E402
@@ -44,8 +42,7 @@ from attncalc.verify.layers.cache import Cache  # noqa: E402
 from attncalc.verify.layers.grouped import GroupedLayer  # noqa: E402
 from attncalc.verify.layers.latent import LatentLayer  # noqa: E402
 from attncalc.verify.masks import NO_MASK  # noqa: E402
-from attncalc.verify.programs import layers, tensor_parallel  # noqa: E402
-from attncalc.verify.request import VerifyRequest  # noqa: E402
+from attncalc.verify.programs import layers  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("untimed")
 
@@ -357,41 +354,6 @@ def test_a_wrong_peak_fails_in_scaling(ask: Ask, tmp_path: Path, monkeypatch: Pa
     assert "peak_prefill_24_flash" in failing(
         ask, saved(GROUPED, tmp_path), "-c", "24", "--scaling"
     )
-
-
-def failing_per_rank(tmp_path: Path, error: float = 0.0) -> set[str]:
-    """Return the checks that disagree if each of 4 ranks holds one query head of 8, and one of two
-    KV heads.
-    """
-    symbolic = cases(load(saved(GROUPED, tmp_path)).symbolic())[0]
-    params = dict.fromkeys(("W_q", "W_k", "W_v", "W_o"), 32 * 8)
-    ranks = [
-        {"params": params, "cache": 12 * 2 * 8 * 4, "error": e} for e in (0.0, 0.0, error, 0.0)
-    ]
-    request = VerifyRequest(1, 12, None, "fp32", ("math",), tp=4)
-    return {
-        check.name for check in tensor_parallel._checks(symbolic, request, ranks) if not check.ok
-    }
-
-
-def test_a_wrong_split_fails_per_rank(tmp_path: Path, monkeypatch: Patch) -> None:
-    """A formula that does not replicate KV heads: 2 heads over 4 ranks."""
-
-    def wrong(self: Grouped, tp: int) -> Grouped:
-        return dataclasses.replace(self, n_heads=self.n_heads // tp * 2, n_kv_heads=2)
-
-    assert failing_per_rank(tmp_path) == set()
-    monkeypatch.setattr(Grouped, "shard", wrong)
-    assert failing_per_rank(tmp_path) >= {
-        "params_W_q_per_rank",
-        "params_W_k_per_rank",
-        "params_per_rank",
-        "cache_per_rank",
-    }
-
-
-def test_a_rank_with_a_wrong_output_fails(tmp_path: Path) -> None:
-    assert failing_per_rank(tmp_path, float("nan")) == {"sharded_equals_whole"}
 
 
 @pytest.mark.parametrize("more", [(), ("--full",)])

@@ -41,8 +41,3 @@ def test_long_contexts_agree(ask: Ask, model: str) -> None:
 
 def test_scaling_agrees(ask: Ask) -> None:
     assert disagreeing(ask, "llama3-8b --scaling --context 32768") == []
-
-
-@pytest.mark.skipif(GPUS < 2, reason="torch sees fewer than two CUDA devices")
-def test_two_gpus_hold_their_parts_of_a_layer(ask: Ask) -> None:
-    assert disagreeing(ask, "llama3-8b --tp 2 --context 512") == []

@@ -74,9 +74,7 @@ CHECKS = (
 TIMES = (Timing("decoder", "prefill", "math", 2.0, 10**9, 10**6, 1.0, 1.9, 2.2),)
 
 
-def report(
-    *checks: Check, device: Any = H200, tp: int = 1, full: bool = False, **result: Any
-) -> Report:
+def report(*checks: Check, device: Any = H200, full: bool = False, **result: Any) -> Report:
     """Return the report of GPT-2 with these checks."""
     verified = VerifiedModel(
         load("gpt2"),
@@ -84,7 +82,7 @@ def report(
         ("math",),
         VerifyResult(checks, context=64, **result),
     )
-    return verify_report(verified, device, tp, full=full)
+    return verify_report(verified, device, full=full)
 
 
 def screen(*checks: Check, **options: Any) -> str:
@@ -273,27 +271,10 @@ def test_scaling_shows_its_table_without_the_checks_that_agree() -> None:
     assert "prefill_32, math 1,000,000 1,000,000 0.00 % 1 % ok" in full
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"tp": 2}, "All 2 checks agree on cuda:0 (NVIDIA H200) in bf16."),
-        (
-            {
-                "device": {
-                    "type": "meta",
-                    "name": "transformers 5.23.0, GPT2LMHeadModel",
-                    "torch": "2.13.0",
-                }
-            },
-            "All 2 checks agree with transformers 5.23.0, GPT2LMHeadModel in bf16.",
-        ),
-    ],
-)
-def test_tp_and_against_list_every_check_after_the_verdict(
-    options: dict[str, Any], words: str
-) -> None:
-    shown = screen(*CHECKS[:2], **options)
-    assert words in sentences(shown)
+def test_against_lists_every_check_after_the_verdict() -> None:
+    name = "transformers 5.23.0, GPT2LMHeadModel"
+    shown = screen(*CHECKS[:2], device={"type": "meta", "name": name, "torch": "2.13.0"})
+    assert f"All 2 checks agree with {name} in bf16." in sentences(shown)
     assert "W_q 768 768 0 0 ok" in rows(shown)
     assert "--full" not in shown
 

@@ -2,11 +2,8 @@
 that runs out.
 """
 
-import contextlib
 import io
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from asking import REPOSITORY, Ask
+from asking import Ask
 from hypothesis import given
 from hypothesis import strategies as st
 from layers import GROUPED, MHA, ZOO, saved
@@ -571,52 +568,3 @@ def test_the_time_of_a_pass_is_a_median_and_the_rates_are_the_fastest(monkeypatc
     assert timing.typical(device, lambda: torch.zeros(1)) == 0.03  # type: ignore[arg-type]
     seconds = iter([0.1, 0.05, 0.15])
     assert timing.fastest(device, lambda: torch.zeros(1)) == 0.05  # type: ignore[arg-type]
-
-
-# Processes
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_ranks_end_when_their_parent_is_terminated(tmp_path: Path) -> None:
-    """SIGTERM ends the parent without its clean-up; a rank that waits must not stay."""
-    script = """
-import os, sys, time
-import multiprocessing
-from torch.distributed import TCPStore
-from attncalc.verify.programs.process_group import Ranks
-from attncalc.verify.ranks import Rank
-
-def rank(port):
-    Ranks(Rank(0, 1, 0, 1), TCPStore("127.0.0.1", port, is_master=False), prints=False)
-    print(os.getpid(), flush=True)
-    time.sleep(600)
-
-if __name__ == "__main__":
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    process = multiprocessing.get_context("spawn").Process(target=rank, args=(store.port,), daemon=True)
-    process.start()
-    process.join()
-"""
-    path = tmp_path / "parent.py"
-    path.write_text(script)
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    parent = subprocess.Popen(
-        [sys.executable, str(path)], stdout=subprocess.PIPE, text=True, env=environment
-    )
-    assert parent.stdout is not None
-    rank = int(parent.stdout.readline())
-    parent.send_signal(signal.SIGTERM)
-    parent.wait()
-    parent.stdout.close()
-    ended: Callable[[], bool] = lambda: not Path(f"/proc/{rank}").exists() or _is_zombie(rank)  # noqa: E731
-    for _ in range(600):
-        if ended():
-            break
-        time.sleep(0.1)
-    assert ended()
-
-
-def _is_zombie(process: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return True

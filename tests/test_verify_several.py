@@ -191,9 +191,7 @@ def test_several_models_have_a_row_each(ask: Ask) -> None:
     assert rows == ["gpt2", "bert-base"]
 
 
-@pytest.mark.parametrize(
-    "options", [["--scaling"], ["--tp", "2"], ["--against", "transformers"], ["--smoke"]]
-)
+@pytest.mark.parametrize("options", [["--scaling"], ["--against", "transformers"], ["--smoke"]])
 def test_what_takes_one_model_refuses_several(ask: Ask, options: list[str]) -> None:
     answer = ask("verify", "gpt2", "bert-base", *options)
     assert (answer.code, answer.out) == (2, "")

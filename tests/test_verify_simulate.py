@@ -182,7 +182,6 @@ def test_a_gpu_without_flash_runs_the_other_kernels(ask: Ask) -> None:
         ("gpt2 --simulate nothing", "no GPU named 'nothing'"),
         ("gpt2 --simulate mi300x", "no known CUDA compute capability"),
         ("gpt2 --simulate cuda --device cpu", "--simulate cannot be combined with --device"),
-        ("gpt2 --simulate cuda --tp 2", "--simulate cannot be combined with --tp"),
         ("gpt2 --simulate cuda --seed 3", "--simulate cannot be combined with --seed"),
         (
             "gpt2 --simulate cuda --against transformers",

@@ -232,7 +232,6 @@ def test_a_wrong_formula_or_step_fails_its_checks(
     [
         (("--train",), "--train needs one model"),
         (("gpt2", "--train", "--scaling"), "--train cannot be combined with --scaling"),
-        (("gpt2", "--train", "--tp", "2"), "--train cannot be combined with --tp"),
         (("gpt2", "--train", "--simulate", "cuda"), "--simulate cannot be combined with --train"),
         (("bert-base", "--train", "--device", "cpu"), "runs decoders with an lm head"),
         (("gpt3", "--train", "--device", "cpu"), "to train"),

@@ -1,17 +1,19 @@
 """Real attention layers on a device, measured and compared with the formulas. The only package that
 imports torch.
 
-    options.py, request.py      the options of the command, and the complete request
-    devices/                    the devices, real and simulated: free memory, and the peak memory of
-    a run simulate/                   --simulate: what torch does on CUDA, for its fake tensors
-    cases.py, real_layer.py     the distinct layers of a model; one of them as a torch layer with
-    random weights layers/                     the torch layers, one class per attention kind
-    kernels.py, masks.py        torch's attention backends, and their masks plan.py, passes.py
-    the kernels and the context that fit in memory; the ways to run a layer checks/, timing.py
-    the comparisons; times training/                   a model to train, the tensors that autograd
-    saves, and their checks programs/                   what the command runs: each layer,
-    --scaling, --tp, --train ranks.py                    the processes that torchrun started
-    transformers/               --against transformers
+- options.py, request.py: the options of the command, and the complete request.
+- devices/: the devices, real and simulated, with their free memory and the peak memory of a run.
+- simulate/: `--simulate`, what torch does on CUDA, for its fake tensors.
+- cases.py, real_layer.py: the distinct layers of a model; one of them as a torch layer with random
+  weights.
+- layers/: the torch layers, one class per attention kind.
+- kernels.py, masks.py: torch's attention backends, and their masks.
+- plan.py, passes.py: the kernels and the context that fit in memory; the ways to run a layer.
+- checks/, timing.py: the comparisons; times.
+- training/: a model to train, the tensors that autograd saves, and their checks.
+- programs/: what the command runs: each layer, `--scaling`, `--train`.
+- record/: `--record`, the steps of a record.
+- transformers/: `--against transformers`.
 
 Call `need_torch` before importing any of these.
 """

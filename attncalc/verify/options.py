@@ -6,12 +6,11 @@ from typing import Literal
 
 from ..records import NamedTuple
 
-Program = Literal["layers", "scaling", "tensor_parallel", "training"]
+Program = Literal["layers", "scaling", "training"]
 # Tokens that a type of device verifies quickly, by program. A simulated one takes any number.
 DEFAULT_CONTEXT: dict[Program, dict[str, int]] = {
     "layers": {"cpu": 128, "mps": 512, "cuda": 4096, "xpu": 4096, "simulated": 2**40},
     "scaling": {"cpu": 1024, "mps": 4096, "cuda": 16_384, "xpu": 16_384, "simulated": 2**40},
-    "tensor_parallel": {"cpu": 128, "mps": 128, "xpu": 128, "cuda": 128},
     "training": {"cpu": 64, "mps": 512, "cuda": 2048, "xpu": 2048, "simulated": 2048},
 }
 
@@ -30,7 +29,6 @@ class VerifyOptions(NamedTuple):
     kernel: str = "all"  # a backend, or 'all' for every backend that runs
     seed: int = 0  # of the random weights and tokens
     scaling: bool = False  # whether to measure over doubling contexts instead
-    tp: int = 1  # ranks to split each layer over; 1 for none
     train: bool = False  # whether to run training steps instead
     timed: bool = True  # whether to measure times too
     # minutes that one model may take; the context is shortened to keep to them
@@ -43,6 +41,4 @@ class VerifyOptions(NamedTuple):
             return "training"
         if self.scaling:
             return "scaling"
-        if self.tp > 1:
-            return "tensor_parallel"
         return "layers"

@@ -69,30 +69,19 @@ class Plan(NamedTuple):
         return tuple(dict.fromkeys((*planned, *LEANEST)))
 
 
-def make_plan(
-    model: ModelSpec,
-    request: VerifyRequest,
-    device: Device,
-    *,
-    processes: int = 1,
-    weight_copies: int = 1,
-) -> Plan:
+def make_plan(model: ModelSpec, request: VerifyRequest, device: Device) -> Plan:
     """Return the plan that fits in the device's free memory: the requested context, or a half, a
     quarter, ... of it.
 
     Raises CannotCheckError if not even MIN_CONTEXT fits, if no kernel supports a layer, or if there
     is no such layer.
-
-    Args:
-        processes: processes that share the device.
-        weight_copies: copies of a layer's weights that each process holds.
     """
     for case in cases(model):
         layer_class(case.kind)
-    available = int(device.free() * USABLE_SHARE / processes)
+    available = int(device.free() * USABLE_SHARE)
     requested = request.context
     while True:
-        choice = _choose_kernels(model, request, device, available, weight_copies)
+        choice = _choose_kernels(model, request, device, available)
         without_kernel = [
             case_phase for case_phase, kernels in choice.kernels.items() if not kernels
         ]
@@ -119,7 +108,7 @@ def make_plan(
         for (name, reason), phases in choice.refusals.items()
     ]
     notes = (*too_large, *refused, *(absent if device.runs_extra_kernels else ()))
-    required = required_bytes(model, request, weight_copies)
+    required = required_bytes(model, request)
     sizes = grouped(
         (key[0], required[key][kernel])
         for key, kernels in choice.kernels.items()
@@ -154,9 +143,9 @@ class _Choice(NamedTuple):
 
 
 def _choose_kernels(
-    model: ModelSpec, request: VerifyRequest, device: Device, available: int, weight_copies: int
+    model: ModelSpec, request: VerifyRequest, device: Device, available: int
 ) -> _Choice:
-    required = required_bytes(model, request, weight_copies)
+    required = required_bytes(model, request)
     kernels: dict[CasePhase, tuple[str, ...]] = {}
     too_large: KernelBytes = {}
     refusals: dict[tuple[str, str], list[str]] = {}
@@ -204,16 +193,14 @@ def _cannot_check(
     )
 
 
-def required_bytes(model: ModelSpec, request: VerifyRequest, weight_copies: int = 1) -> KernelBytes:
+def required_bytes(model: ModelSpec, request: VerifyRequest) -> KernelBytes:
     """Return the bytes that each case needs in each phase, by kernel.
 
     They are its weights, its input and output, two caches (one is compared with the other), the
     kernel's peak, and the mask twice: the caller's, and the copy for the kernel.
     """
     size = request.torch_dtype.itemsize
-    weights = {
-        g.group: weight_copies * int(g.attention_per_layer) * size for g in params(model).groups
-    }
+    weights = {g.group: int(g.attention_per_layer) * size for g in params(model).groups}
     cached = {g.group: int(g.per_layer) for g in kv_cache(model, request.decode()).groups}
     required: KernelBytes = {}
     for phase, workload in (("prefill", request.prefill()), ("decode", request.decode())):

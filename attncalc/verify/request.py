@@ -28,7 +28,6 @@ class VerifyRequest(NamedTuple):
     seed: int = 0  # of the random weights and tokens
     seconds: float | None = None  # seconds that the program may take; None for any time
     program: Program = "layers"  # what is run
-    tp: int = 1  # ranks to split each layer over; 1 for none
     timed: bool = True  # whether to measure times too
 
     @property
@@ -75,8 +74,17 @@ def resolve(model: ModelSpec, options: VerifyOptions, device: Device) -> VerifyR
         name = parse_dtype(options.dtype)
     kernels = _parse_kernels(options.kernel, device)
     seconds = 60 * options.minutes
-    run = (options.program, options.tp, options.timed)
-    return VerifyRequest(options.batch, context, source, name, kernels, options.seed, seconds, *run)
+    return VerifyRequest(
+        options.batch,
+        context,
+        source,
+        name,
+        kernels,
+        options.seed,
+        seconds,
+        options.program,
+        options.timed,
+    )
 
 
 def default_dtype(model: ModelSpec, device: Device | None = None) -> str:

@@ -2,7 +2,6 @@
 anything is run.
 """
 
-import os
 import time
 from collections.abc import Mapping
 
@@ -35,8 +34,6 @@ SLOWDOWN = {"cpu": 1.5, "cuda": 3.0, "xpu": 3.0, "mps": 3.0}
 FIXED_SECONDS = {"cpu": 0.7, "cuda": 2.0, "xpu": 2.0, "mps": 2.0}
 # Seconds to compile a kernel for one shape. Not measured.
 COMPILE_SECONDS = 15
-# Seconds to start one process of --tp and to import torch in it.
-START_SECONDS = 10
 # Normally distributed numbers that the device draws per second. A CPU uses one core for it.
 RANDOM_PER_SECOND = {"cpu": 150e6, "cuda": 20e9, "xpu": 10e9, "mps": 5e9}
 # Seconds of one step of a recurrence, which is some twenty small operators.
@@ -69,8 +66,8 @@ def predicted_steps(
     ceiling: Ceiling | None = None,
     kernels: Kernels | None = None,
 ) -> list[float]:
-    """Return the seconds that each step of the program is expected to take: each layer, each
-    context, or all of --tp.
+    """Return the seconds that each step of the program is expected to take: each layer, or each
+    context.
 
     On a simulated device only the steps of a recurrence take time: it computes shapes, but one
     token after the other. They are measured on a few tokens, in a session. Raises CannotCheckError
@@ -103,13 +100,6 @@ def predicted_steps(
             for case in layers
         ]
     estimate = _Estimate(model, request, device, ceiling, kernels)
-    if request.program == "tensor_parallel":
-        one_rank = sum(
-            3 * estimate.of_one_prefill(case) + estimate.of_setup(case) for case in layers
-        )
-        # one after the other, with a processor for each process
-        starts = -(-request.tp // (os.cpu_count() or 1))
-        return [START_SECONDS * starts + one_rank * (1 if device.type == "cuda" else request.tp)]
     return [estimate.of_layer(case) for case in layers]
 
 
@@ -143,12 +133,7 @@ def is_scaled(case: Case) -> bool:
 
 
 def plan_within_limit(
-    model: ModelSpec,
-    request: VerifyRequest,
-    device: Device,
-    *,
-    processes: int = 1,
-    weight_copies: int = 1,
+    model: ModelSpec, request: VerifyRequest, device: Device
 ) -> tuple[Plan, list[float]]:
     """Return a plan that fits in memory and in the request's time, and the expected seconds of its
     steps.
@@ -158,7 +143,7 @@ def plan_within_limit(
     """
 
     def planned(asked: VerifyRequest) -> tuple[Plan, list[float]]:
-        plan = make_plan(model, asked, device, processes=processes, weight_copies=weight_copies)
+        plan = make_plan(model, asked, device)
         return plan, predicted_steps(model, plan.request, device, kernels=plan.kernels)
 
     first, steps = planned(request)

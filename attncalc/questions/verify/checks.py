@@ -13,7 +13,6 @@ from ...units import BYTES, count, truncate
 # The sections of checks, in the order of the screen.
 SECTIONS = (
     "parameters",
-    "per rank",
     "cache",
     "FLOPs",
     "saved for backward",

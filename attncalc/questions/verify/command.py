@@ -108,13 +108,6 @@ class _VerifyOptions(WhatIfOptions, total=False):
         bool, "Instead: a check of 30 seconds on any device, with a line to paste into an issue."
     ]
     scaling: Annotated[bool, "Instead: measure time and peak memory over doubling contexts."]
-    tp: Annotated[
-        Count,
-        COUNT,
-        "Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank "
-        "holds.",
-        With(names="--tp --tensor-parallel-size", also="--gpus"),
-    ]
     train: Annotated[
         bool,
         "Instead: train one layer of each kind, and check what it saves, its states and the peak.",
@@ -139,7 +132,7 @@ class _VerifyOptions(WhatIfOptions, total=False):
 
 
 # Values of options that are as if the option were not given.
-_DEFAULTS = {"device": "auto", "kernel": "all", "seed": "0", "tp": "1"}
+_DEFAULTS = {"device": "auto", "kernel": "all", "seed": "0"}
 
 
 class FurtherModels(Options):
@@ -180,10 +173,7 @@ def verify(
     if plot.plot is not None and "scaling" not in values:
         raise AttncalcError("--plot needs --scaling", "it draws measured points on predicted lines")
     from ...verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
-    from ...verify.ranks import check_torchrun, torchrun_rank
 
-    ranks = values.get("tp", 1)
-    check_torchrun(ranks)
     named = {**vars(model), **vars(further)}
     given = [*(name for name, value in named.items() if value is not None), *asked]
     has_one = has_model and not further.models
@@ -231,21 +221,16 @@ def verify(
             if "source_context" in values
             else None,
             scaling="scaling" in values,
-            tp=ranks,
             train="train" in values,
             timed=has_one,
             minutes=values.get("minutes", DEFAULT_MINUTES if has_one else CATALOGUE_MINUTES),
         )
         verified = _run(specs, settings, device, plain=output.plain)
-        if (rank := torchrun_rank()) and rank.number:
-            return  # rank 0 has the same result, writes it, and exits with its code
 
     from .report import catalogue_report, verify_report
 
     if has_one:
-        plot.write(
-            verify_report(verified.models[0], verified.device, ranks, full=output.full), output
-        )
+        plot.write(verify_report(verified.models[0], verified.device, full=output.full), output)
     else:
         output.show(
             catalogue_report(verified.models, verified.device, verified.unreached, full=output.full)
@@ -420,19 +405,16 @@ def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str
 
 def _check_combinations(has_one: bool, given: Container[str]) -> None:
     """Raise AttncalcError for an option that needs one model, or that another one excludes."""
-    for first, second in (("scaling", "tp"), ("train", "scaling"), ("train", "tp")):
-        if first in given and second in given:
-            raise clash(f"--{first}", f"--{second}", "give one of them")
-    for name in ("scaling", "tp", "train", "attention", "source_context"):
+    if "train" in given and "scaling" in given:
+        raise clash("--train", "--scaling", "give one of them")
+    for name in ("scaling", "train", "attention", "source_context"):
         if name in given and not has_one:
-            tip = (
-                "give it, as in 'attncalc verify llama2-70b "
-                f"{'--tp 2' if name == 'tp' else '--scaling'}'"
+            raise AttncalcError(
+                f"{long_option(name)} needs one model",
+                "give it, as in 'attncalc verify llama2-70b --scaling'",
             )
-            raise AttncalcError(f"{long_option(name)} needs one model", tip)
     simulated = {
         "device": "a simulation runs on no device",
-        "tp": "a simulation has one process",
         "seed": "a simulation has no values",
         "train": "a simulation has no backward pass; --against transformers --train needs no "
         "device either",

@@ -64,17 +64,12 @@ class VerifiedModel(NamedTuple):
 
 
 def verify_report(
-    verified: VerifiedModel,
-    device: DeviceFacts,
-    tp: int = 1,
-    *,
-    full: bool = False,
-    to_paste: str = "",
+    verified: VerifiedModel, device: DeviceFacts, *, full: bool = False, to_paste: str = ""
 ) -> Report:
     """Return the report of one model: the verdict and a row per section of checks; with `full`,
     every check.
 
-    `--tp` and `--against` have few checks, which are always listed. `to_paste` is the line of
+    `--against` has few checks, which are always listed. `to_paste` is the line of
     `--smoke`.
     """
     model = verified.model
@@ -96,12 +91,12 @@ def verify_report(
         for check in result.checks
         if isinstance(check.predicted, Quantity)
     ]
-    lists_checks = full or tp > 1 or _is_meta(device)
+    lists_checks = full or _is_meta(device)
     times = [time_facts(timing, device, dtype) for timing in result.times]
     pasted = [f"To paste into an issue: {to_paste}"] if to_paste else []
     return Report(
         "verify",
-        heading(model, *conditions, f"split over {tp} processes" if tp > 1 else ""),
+        heading(model, *conditions),
         model.facts(),
         workload_facts(model, verified.workload),
         tuple(f for f in figures if not f.of),

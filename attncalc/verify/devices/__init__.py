@@ -12,7 +12,6 @@ from ...hardware import Gpu
 from ...units import BYTES, human, truncate
 from .. import WITHOUT_GPU
 from ..errors import NO_IMAGE, failure_tip, first_line
-from ..ranks import torchrun_rank
 from . import cuda
 from .base import DTYPES, Block, Device, PeakMemory
 from .cpu import Cpu
@@ -31,8 +30,7 @@ FOR_XPU = (
 def find_device(name: str) -> Device:
     """Return the device called 'auto', 'cpu', 'cuda', 'cuda:1', 'xpu' or 'mps'.
 
-    For 'cuda' it is the GPU with the most free memory, or in a rank of torchrun the GPU of that
-    rank.
+    For 'cuda' it is the GPU with the most free memory.
 
     Raises AttncalcError if the name is unknown, CannotCheckError if this machine has no such device
     or cannot use it.
@@ -52,8 +50,6 @@ def find_device(name: str) -> Device:
             cpu = Cpu()
             cpu.notes += (f"The Intel GPU of this machine is not used: {missing_for_xpu()}.",)
             return cpu
-    if name == "cuda" and (rank := torchrun_rank()):
-        name = f"cuda:{rank.local_number}"
     if name.startswith("cuda"):
         number = torch.cuda.device_count() if has_cuda else 0
         if int(name.partition(":")[2] or 0) >= number:
@@ -126,7 +122,6 @@ def _freest_gpu(number: int) -> Cuda:
             failed = error
             continue
         if number > 1:
-            freest.is_chosen = True
             most = human(freest.free(), BYTES)
             freest.notes += (
                 f"{freest.torch} has the most free memory of {number} GPUs, {most}; --device "

@@ -73,7 +73,6 @@ class Device(Keeper):
     def __init__(self, device: torch.device, name: str) -> None:
         self.torch = device
         self.name = name  # its name on screens: 'cpu (2 threads)', 'cuda:0 (NVIDIA H100)'
-        self.is_chosen = False  # whether it was chosen among several, and not named
         # what a reader should know about the device
         self.notes = version_notes(str(torch.__version__))
         # then `empty_cache` collects, and need not look at all objects of torch

@@ -38,9 +38,6 @@ class AttentionLayer(nn.Module):
 
     # fields of the kind that the layer does not implement
     not_implemented: ClassVar[tuple[str, ...]] = ()
-    # Projections that tensor parallelism splits by output features, which are heads; W_o is split
-    # by input features. Empty if `--tp` cannot split the layer.
-    column_parallel: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod
     def shrink(kind: Any) -> Any:

@@ -17,7 +17,6 @@ class GroupedLayer(AttentionLayer):
     """MHA, GQA and MQA: n_heads queries share n_kv_heads keys and values."""
 
     not_implemented: ClassVar[tuple[str, ...]] = ("extra_projections", "extra_states")
-    column_parallel = ("W_qkv", "W_q", "W_k", "W_v", "W_gate")
     # K and V of all tokens, if the layer shares those of an earlier layer
     earlier_kv: tuple[Tensor, Tensor]
 

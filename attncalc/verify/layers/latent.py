@@ -21,7 +21,6 @@ class LatentLayer(AttentionLayer):
     """
 
     not_implemented = ("extra_projections", "index_topk", "gate", "shares_kv")
-    column_parallel = ("W_q", "W_q_b", "W_kv_b")
 
     def __init__(self, kind: Latent, d_model: int, d_source: int) -> None:
         super().__init__()

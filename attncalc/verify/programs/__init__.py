@@ -1,6 +1,4 @@
-"""The ways to verify a model on a device: each layer, over doubling contexts, split over ranks, or
-trained.
-"""
+"""The ways to verify a model on a device: each layer, over doubling contexts, or trained."""
 
 from importlib import import_module
 

@@ -61,10 +61,7 @@ def plan_record(models: Mapping[str, ModelSpec], base: VerifyOptions, device: De
     for model in list(models.values())[:1]:
         # raises the error of an unknown dtype or kernel before anything is measured
         resolve(model, base, device)
-    # as --tp does
-    shares_gpus = device.type == "cuda" and (device.is_chosen or not device.torch.index)
-    gpus = torch.cuda.device_count() if shares_gpus else 1
-    target = Target(device.type, base.dtype or main_dtype(device), device.default_dtype, gpus)
+    target = Target(device.type, base.dtype or main_dtype(device), device.default_dtype)
     return record_steps(models, base, target)
 
 

@@ -16,10 +16,6 @@ from ..options import DEFAULT_CONTEXT, VerifyOptions
 DTYPES = ("fp32", "fp16", "bf16")
 # The longest context of the steps that double it.
 MAX_CONTEXT = 2**20
-# The ranks that layers are split over, as far as there are as many GPUs.
-RANKS = (2, 4, 8)
-# The processes that layers are split over on a CPU.
-CPU_RANKS = 2
 
 
 class Target(NamedTuple):
@@ -29,7 +25,6 @@ class Target(NamedTuple):
     dtype: str  # the dtype of most steps
     # the dtype that `verify` takes without --dtype; None for the model's own
     default_dtype: str | None = None
-    gpus: int = 1  # the GPUs that layers can be split over
 
 
 class Step(NamedTuple):
@@ -53,7 +48,6 @@ class Step(NamedTuple):
             "dtype": options.dtype,
             "kernel": options.kernel,
             "seed": options.seed,
-            "tp": options.tp,
         }
         defaults = {**default._asdict(), "source-context": default.source}
         parts = [f"--{name} {value}" for name, value in named.items() if value != defaults[name]]
@@ -163,12 +157,6 @@ def _in_order(chosen: _Chosen, base: VerifyOptions, target: Target) -> Iterator[
     yield from _shapes(chosen, main, DEFAULT_CONTEXT["layers"][target.type])
     if mha:
         yield Step(mha, main._replace(scaling=True))
-    if gqa:
-        if target.type == "cpu":
-            ranks = [CPU_RANKS]
-        else:
-            ranks = [n for n in RANKS if n <= target.gpus]
-        yield from (Step(gqa, main._replace(tp=n)) for n in ranks)
     yield from (Step(model, main) for model in chosen.with_new_layers)
     yield from (Step(model, main._replace(scaling=True)) for model in (gqa, mla) if model)
     yield from (Step(model, main) for model in chosen.by_size)
