@@ -61,7 +61,7 @@ def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
     # and not llama3.2-3b, of similar letters
     assert hint("llama-2-33b") == "did you mean 'llama2-7b'? "
     assert hint("gemma-3-12b-it-qat") == "did you mean 'gemma3-12b'? "
-    assert hint("70B") == "which one: llama3.1-70b, llama3-70b, llama2-70b? "
+    assert hint("70B") == "which one: llama2-70b, llama3-70b, llama3.1-70b? "
 
 
 @each(

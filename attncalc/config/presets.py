@@ -42,8 +42,6 @@ _QUANTIZED = "|".join(f"(?P<as_{dtype}>{ending})" for dtype, ending in _QUANTIZE
 _SIZE = r"\d+(?:\.\d+)?[bBmMtT]"
 # The keys of a preset that a quantized checkpoint of it replaces.
 _OF_QUANTIZATION = ("weights_dtype", "experts_dtype", "quantization")
-# Families that examples are taken from.
-_USUAL = ("llama", "qwen", "mistral", "gemma")
 # A model of torchtune's recipes: llama3_1/8B.
 _FAMILY_AND_SIZE = r"(?i)[a-z]+\d\w*/\d+(?:_\d)?B"
 # A repository of a distilled model: DeepSeek-R1-Distill-Qwen-14B, DeepSeek-R1-0528-Qwen3-8B.
@@ -405,20 +403,10 @@ def as_checkpoint(data: dict[str, Any], repository: str, dtype: str) -> dict[str
     return of_release(quantized, _unquantized_name(repository)[0])
 
 
-def of_size(size: str, family: str = "") -> list[str]:
-    """Return the presets of a size, as '8B', the best known first: llama3.1-8b, ...
-
-    `family` is how their names start.
-    """
-    of_family = [name for name in preset_names() if name.startswith(family.lower())]
-    found = [name for name in of_family if size.lower() in name.split("-")[1:]]
-    usual = {}
-    for i, one in enumerate(_USUAL):
-        for name in found:
-            if name.startswith(one):
-                usual[name] = i
-    newest = sorted(found, key=_by_size, reverse=True)
-    return sorted(newest, key=lambda name: (usual.get(name, len(_USUAL)), name.count("-")))
+def of_size(size: str) -> list[str]:
+    """Return the presets of a size, as '8B', by name."""
+    found = [name for name in preset_names() if size.lower() in name.split("-")[1:]]
+    return sorted(found, key=_by_size)
 
 
 def hint(name: str) -> str:
@@ -487,11 +475,8 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
     The names of a preset are its own, its title, and the last parts of its repositories, also with
     the size that the title has in parentheses: 'DeepSeek-R1 671B'. A distilled model is also named
     by its teacher, as in Ollama's library: 'deepseek-r1:14b', 'deepseek-r1:14b-qwen-distill'.
-    Without another model of that name, the date of a release may be left out, and a size may be at
-    the end.
     """
     known: dict[tuple[str, ...], set[str]] = {}
-    others: dict[tuple[str, ...], set[str]] = {}
     for preset in presets():
         size = re.search(r"\(([\d.]+[BMT])\)", preset.title)
         released = [repository.partition("/")[2] for repository in preset.repositories]
@@ -508,13 +493,7 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
             names += [f"{name} {size[1]}" for name in released]
         for name in names:
             known.setdefault(_name_words(name), set()).add(preset.name)
-        others_of_preset = [re.sub(r"-\d{4}$", "", name) for name in released]
-        for name in (preset.name, *released):
-            # Ollama's llama3.2-vision:11b of Llama-3.2-11B-Vision
-            others_of_preset.append(re.sub(rf"-({_SIZE})-(.*)", r"-\2-\1", name))
-        for name in others_of_preset:
-            others.setdefault(_name_words(name), set()).add(preset.name)
-    return others | known
+    return known
 
 
 def _of_distilled(release: str) -> list[str]:
