@@ -9,27 +9,27 @@ from ...cost.params import params
 from ...engines import DEFAULT_ENGINE
 from ...ggml import FILE_TYPES
 from ...model import plural
-from ...quantity import Quantity, Ratio
-from ...records import NamedTuple
+from ...quantity import Quantity
 from ...serving.answer import bounds_of
 from ...serving.fit import sure_limits
 from ...serving.vram import Need, WhatFits, need
+from ...show.answer_rows import (
+    GROUPED,
+    AnswerColumn,
+    Layer,
+    Row,
+    answer_table,
+    best_verdict,
+    gpu_table,
+    text_column,
+    verdict_of_gpus,
+)
 from ...show.bar import gib
 from ...show.figures import FigureRow, FigureRows
-from ...show.gpu_rows import GROUPED, GpuRow, best_verdict, gpu_table, verdict_of_all
-from ...show.report import (
-    LABEL,
-    Column,
-    Figure,
-    Report,
-    Table,
-    column_table,
-    rows_of,
-    workload_facts,
-)
+from ...show.report import Figure, Report, Table, rows_of, workload_facts
 from ...show.text import HEIGHT, first_that_fits
 from ...show.verdicts import VERDICTS
-from ...units import NO_UNIT, TOKENS, count, typed_bytes
+from ...units import NO_UNIT, TOKENS, typed_bytes
 from .report import hardware
 from .roofline import FIGURES as BOUNDS
 from .vram_report import FIGURES as NEEDED
@@ -52,22 +52,9 @@ FIGURES = FigureRows(
         null_if=f"{_UNFIT}, without the GPU's FLOP/s, {_RATE.null_if}"
     ),
 )
-
-
 # Rows of models that a screen has at most, besides its heading, the headers, a note and empty
 # lines.
 MOST_MODELS = HEIGHT - 8
-
-
-class _Row(NamedTuple):
-    """What one model needs on one GPU, and if it fits, what else is sure to: tokens of context,
-    requests, tokens/s.
-    """
-
-    need: Need
-    context: int | None = None
-    batch: int | None = None
-    rate: Ratio | None = None
 
 
 def verdict_of(found: WhatFits) -> str:
@@ -77,7 +64,7 @@ def verdict_of(found: WhatFits) -> str:
     first = found.needs[0]
     verdict = best_verdict(found.verdicts)
     if found.models is None:
-        return verdict_of_all(found.verdicts)
+        return verdict_of_gpus(found.verdicts)
     how = {"fits": "up to ", "does_not_fit": "not even "}.get(verdict, "")
     title = first.resolved.request.model.title
     return f"{VERDICTS[verdict]}: {how}{title} in {_weights(first)}, of the built-in models."
@@ -92,15 +79,17 @@ def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = F
     resolved = found.needs[0].resolved
     verdict = best_verdict(found.verdicts)
     needs = found.needs if is_screen else (need(resolved.request), *found.needs[1:])
-    rows = [_Row(one) if is_screen and found.models is None else _with_limits(one) for one in needs]
+    # the table of GPUs has no limits
+    with_limits = found.models is not None or not is_screen
+    answers = [(_facts(of), _figures(of, with_limits=with_limits)) for of in needs]
+    layers = tuple((facts, _without_formulas(facts, figures)) for facts, figures in answers)
     notes = tuple(_notes(found, full=full))
-    layers = tuple((_facts(row.need), _without_formulas(row)) for row in rows)
     report = Report(
         "what_fits",
         (verdict_of(found), _subject(found)),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
-        _figures(rows[0]),
+        answers[0][1],
         layers,
         notes=notes,
         extra={"answer": verdict_of(found), "verdict": verdict, "models": found.models},
@@ -109,18 +98,11 @@ def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = F
         shown_notes=notes,
     )
     if found.models is None:
-        return report._replace(tables=(_table_of_gpus(found.needs, full=full),))
+        return report._replace(tables=(_table_of_gpus(found.needs, layers, full=full),))
+    rows = _rows_of_models(found.needs, layers)
     shown = [len(rows)] if full else range(len(rows), 0, -1)
     tables = (_table_of_models(rows[:n], more=n < len(rows) or found.untried > 0) for n in shown)
     return first_that_fits(report._replace(tables=(table,)) for table in tables)
-
-
-def _with_limits(of: Need) -> _Row:
-    if of.verdict != "fits":
-        return _Row(of)
-    context, batch = sure_limits(of.resolved)
-    bounds, _ = bounds_of(of.resolved, with_limits=False)
-    return _Row(of, context or None, batch or None, bounds.tokens_per_second if bounds else None)
 
 
 def _subject(found: WhatFits) -> str:
@@ -145,46 +127,45 @@ def _types_of_weights(needs: Sequence[Need]) -> set[str | None]:
     return {of.resolved.request.weights_dtype for of in needs}
 
 
-def _table_of_gpus(needs: Sequence[Need], *, full: bool) -> Table:
+def _table_of_gpus(needs: Sequence[Need], layers: Sequence[Layer], *, full: bool) -> Table:
     with_types = len(_types_of_weights(needs)) > 1
-
-    def row(of: Need) -> GpuRow:
-        context = int(of.resolved.workload.context)
+    rows = []
+    for of, row in zip(needs, rows_of(layers), strict=True):
         engine = of.resolved.engine.title
         if with_types:
             engine = f"{engine}, {of.resolved.request.weights_dtype or 'as released'}"
-        return GpuRow(of.gpu_name, of.memory, of.low, of.high, of.verdict, context, engine)
+        rows.append({**row, "with": engine, "most": row["context"]})
+    has_one_context = len({row["context"] for row in rows}) == 1
+    searched = "" if has_one_context else "context"
+    return gpu_table(rows, searched=searched, with_engine=True, full=full)
 
-    rows = [*map(row, needs)]
-    searched = "context" if any(row.most != rows[0].most for row in rows) else ""
-    return gpu_table(rows, searched=searched, full=full)
+
+def _rows_of_models(needs: Sequence[Need], layers: Sequence[Layer]) -> Sequence[Row]:
+    rows = []
+    for of, row in zip(needs, rows_of(layers), strict=True):
+        rows.append({**row, "params": int(params(of.resolved.request.model).total)})
+    return rows
 
 
-def _table_of_models(rows: Sequence[_Row], *, more: bool) -> Table:
-    models = [row.need.resolved.request.model for row in rows]
+_COLUMNS_OF_MODELS = (
+    text_column("model", ""),
+    AnswerColumn("params", "params", lambda number: f"{number / 10**9:.1f}B"),
+    text_column("weights_dtype", "weights"),
+    AnswerColumn("needed_high", "needs at\nmost GiB", gib),
+    AnswerColumn("max_context", "context,\nat least"),
+    AnswerColumn("max_batch", "requests,\nat least"),
+)
 
-    def numbers(values: Sequence[int | None]) -> list[str]:
-        return [count(value) if value else "-" for value in values]
 
-    columns = [
-        (LABEL, [model.name for model in models]),
-        (Column("params"), [f"{int(params(model).total) / 10**9:.1f}B" for model in models]),
-        (Column("weights", "left"), [_weights(row.need) for row in rows]),
-        (Column("needs at\nmost GiB"), [gib(row.need.high) for row in rows]),
-        (Column("context,\nat least"), numbers([row.context for row in rows])),
-        (Column("requests,\nat least"), numbers([row.batch for row in rows])),
-    ]
-    if any(row.rate for row in rows):
-        columns.append(
-            (
-                Column("tokens/s,\nat most"),
-                [f"{float(row.rate):,.0f}" if row.rate else "-" for row in rows],
-            )
-        )
+def _table_of_models(rows: Sequence[Row], *, more: bool) -> Table:
+    columns = [*_COLUMNS_OF_MODELS]
+    if any(row[_RATE.name] for row in rows):
+        columns.append(AnswerColumn(_RATE.name, "tokens/s,\nat most", lambda rate: f"{rate:,.0f}"))
+    table = answer_table(rows, columns)
     if more:
-        for column, cells in columns:
-            cells.append("smaller ones" if column is LABEL else "")
-    return column_table(columns)
+        last = ("smaller ones", *("" for _ in columns[1:]))
+        return table._replace(rows=(*table.rows, last))
+    return table
 
 
 def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
@@ -192,35 +173,39 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
     of_all = [set(of.resolved.workload.assumed) for of in found.needs]
     yield from (note for note in first.workload.assumed if all(note in notes for notes in of_all))
     if found.models is None:
-        if (
-            len(
-                {(of.resolved.engine.name, of.resolved.request.weights_dtype) for of in found.needs}
-            )
-            > 1
-        ):
-            yield OF_EACH_GPU
-        if not full:
-            yield GROUPED
-        if best_verdict(found.verdicts) == "does_not_fit" and first.gpus == 1:
-            yield "--gpus 8 answers for eight of each."
+        yield from _notes_of_gpus(found, full=full)
     else:
-        yield (
-            "Weights are as released, or the widest of 4 bits or more that fit. -c and -b change "
-            f"the request, --full lists all. One in detail: {_command(found.needs[0])}"
-        )
-    if found.problems and not found.untried:
-        reasons = [*dict.fromkeys(found.problems)]
-        if found.models is None:
-            yield (
-                f"warning: {plural(len(found.problems), 'further GPU')} cannot run it: "
-                f"{'; '.join(reasons)}."
-            )
-        else:
-            example = ", for example" if len(reasons) > 1 else ""
-            yield (
-                f"{plural(len(found.problems), 'further model')} cannot run so: "
-                f"{reasons[0]}{example}."
-            )
+        yield from _notes_of_models(found)
+
+
+def _notes_of_gpus(found: WhatFits, *, full: bool) -> Iterator[str]:
+    deployments = {
+        (of.resolved.engine.name, of.resolved.request.weights_dtype) for of in found.needs
+    }
+    if len(deployments) > 1:
+        yield OF_EACH_GPU
+    if not full:
+        yield GROUPED
+    if best_verdict(found.verdicts) == "does_not_fit" and found.needs[0].resolved.gpus == 1:
+        yield "--gpus 8 answers for eight of each."
+    if found.problems:
+        others = plural(len(found.problems), "further GPU")
+        reasons = "; ".join(dict.fromkeys(found.problems))
+        yield f"warning: {others} cannot run it: {reasons}."
+
+
+def _notes_of_models(found: WhatFits) -> Iterator[str]:
+    yield (
+        "Weights are as released, or the widest of 4 bits or more that fit. -c and -b change the "
+        f"request, --full lists all. One in detail: {_command(found.needs[0])}"
+    )
+    if not found.problems or found.untried:
+        return
+    others = plural(len(found.problems), "further model")
+    if len(set(found.problems)) > 1:
+        yield f"{others} cannot run so: {found.problems[0]}, for example."
+    else:
+        yield f"{others} cannot run so: {found.problems[0]}."
 
 
 def _command(of: Need) -> str:
@@ -228,37 +213,48 @@ def _command(of: Need) -> str:
     request = of.resolved.request
     gpus = of.resolved.gpus
     dtype = request.weights_dtype
-    gpu = of.gpu_name
-    if gpus > 1:
-        gpu = f"{gpus}x{gpu}"
+    gpu = f"{gpus}x{of.gpu_name}" if gpus > 1 else of.gpu_name
     is_typed = dtype in FILE_TYPES
-    words = [
-        "attncalc fit",
-        f"{request.model.name}:{dtype}" if is_typed else request.model.name,
-        "--gpu",
-        gpu,
-    ]
+    model = f"{request.model.name}:{dtype}" if is_typed else request.model.name
+    words = ["attncalc fit", model, "--gpu", gpu]
     if of.resolved.args.on_cpu:
         words += ["--ram", typed_bytes(int(of.budget.memory or 0))]
-    else:
-        words += []
     words += ["-c", str(int(request.workload.context))]
-    words += ["-b", str(request.workload.batch)] if request.workload.batch > 1 else []
-    words += ["--weights-dtype", dtype] if dtype and not is_typed else []
-    is_default = request.engine == DEFAULT_ENGINE and not (request.gpu and request.gpu.runs_files)
-    words += [] if is_typed or is_default else ["--engine", request.engine]
+    if request.workload.batch > 1:
+        words += ["-b", str(request.workload.batch)]
+    if dtype and not is_typed:
+        words += ["--weights-dtype", dtype]
+    runs_files = request.gpu is not None and request.gpu.runs_files
+    is_default = request.engine == DEFAULT_ENGINE and not runs_files
+    if not is_typed and not is_default:
+        words += ["--engine", request.engine]
     return " ".join(words)
 
 
-def _figures(row: _Row) -> tuple[Figure, ...]:
-    whole = [None if value is None else Quantity(value) for value in (row.context, row.batch)]
-    own = zip(("max_context", "max_batch", _RATE.name), (*whole, row.rate), strict=True)
-    return (*needed_figures(row.need), *(FIGURES[name].figure(value) for name, value in own))
+def _figures(of: Need, *, with_limits: bool) -> tuple[Figure, ...]:
+    """Return what a model needs on a GPU, and if it fits, what else is sure to: tokens of context,
+    requests, tokens/s.
+    """
+    context = None
+    batch = None
+    rate = None
+    if with_limits and of.verdict == "fits":
+        longest, most = sure_limits(of.resolved)
+        context = Quantity(longest) if longest else None
+        batch = Quantity(most) if most else None
+        bounds, _ = bounds_of(of.resolved, with_limits=False)
+        rate = bounds.tokens_per_second if bounds else None
+    return (
+        *needed_figures(of),
+        FIGURES["max_context"].figure(context),
+        FIGURES["max_batch"].figure(batch),
+        FIGURES[_RATE.name].figure(rate),
+    )
 
 
-def _without_formulas(row: _Row) -> tuple[Figure, ...]:
-    name = f"{row.need.resolved.request.model.name} on {row.need.gpu_name}"
-    return tuple(figure.without_formula(name) for figure in _figures(row))
+def _without_formulas(facts: Row, figures: Sequence[Figure]) -> tuple[Figure, ...]:
+    name = f"{facts['model']} on {facts['gpu']}"
+    return tuple(figure.without_formula(name) for figure in figures)
 
 
 def _weights(of: Need) -> str:

@@ -27,8 +27,9 @@ from ...units import BYTES, human
 from ..arguments import takes
 from ..results import Result, model_subject, workload_subject
 from .figures import Answer
+from .list_report import gpus_report, models_report
 from .options import TrainOptions
-from .report import gpus_report, hardware_text, models_report, train_report
+from .report import hardware_text, train_report
 from .request import USUAL_MFU, TrainRequest, read_train_request
 
 if TYPE_CHECKING:

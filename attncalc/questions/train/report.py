@@ -4,7 +4,6 @@ its FLOPs.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,12 +21,11 @@ from ...cost.training.fits import (
     sharded,
     stage_sizes,
 )
-from ...cost.training.setup import WAYS, Training
+from ...cost.training.setup import Training
 from ...cost.training.states import States
 from ...hardware import Gpu
 from ...model import plural
 from ...show.bar import gib, gib_range
-from ...show.gpu_rows import GROUPED, GpuRow, best_verdict, gpu_table, verdict_of_all
 from ...show.lists import WIDTH, option_lines
 from ...show.report import LABEL, Column, Figure, Report, Table, number, workload_facts
 from ...show.text import HEIGHT, height
@@ -54,7 +52,7 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
         tables=(_budget_table(of, figures, with_parts=True), *tables),
         notes=notes,
         terms=tuple(_terms(result)),
-        extra=_extra(of),
+        extra=train_extra(of),
         verdict=result.verdict,
         shown_notes=notes if full else tuple(_short_notes(of, notes)),
         draw=lambda: _picture(of),
@@ -89,7 +87,7 @@ def _picture(of: Answer) -> Picture | None:
     run = of.result.run
     charts = tuple(train_charts(run, stage_sizes(run)))
     shown = tuple(chart.name for chart in charts if chart.name in DEFAULT)
-    model, *facts = filter(None, _facts(run))
+    model, *facts = filter(None, run_facts(run))
     return Picture(model, verdict_text(of), captions([", ".join(facts)]), charts, shown)
 
 
@@ -134,98 +132,6 @@ def _terms(result: TrainResult) -> Iterator[Figure]:
             yield Figure(name, label, value, BYTES, result.run.in_optimizer.source)
 
 
-def models_report(found: Sequence[Answer], *, full: bool = False) -> Report:
-    """Return one row per model that fits on a GPU, the largest first, with the changes that are
-    counted.
-    """
-    by_way = {
-        way: [of.result for of in found if of.result.run.way == way] for way in reversed(WAYS)
-    }
-    largest = ", ".join(
-        f"{every[0].run.model.name} ({way})" for way, every in by_way.items() if every
-    )
-    shown = [one for every in by_way.values() for one in every[: None if full else 5]]
-    rows = tuple((one.run.model.name, one.run.way, gib_range(one.low, one.high)) for one in shown)
-    run = found[0].result.run
-    where = f"On {hardware_text(run.gpu, run.gpus)}, {', '.join(_facts(run)[3:5])}"
-    flags = dict.fromkeys(flag for of in found for flag in _flags(of.changes[0]))
-    counted = " ".join(flag for flag in flags if not flag.startswith(("--lora", "--weights-dtype")))
-    command = f"attncalc train {run.model.name} --gpu {run.gpu.name if run.gpu else ''}"
-    several = f" --gpus {run.gpus}" if run.gpus > 1 else ""
-    note = (
-        f"Counted with {counted}, where they change a figure, and experts in 4 bits as Unsloth "
-        "has them. --full lists "
-        f"all. One in detail, besides your other options: {command}{several} "
-        f"{found[0].changes[0].flag}"
-    )
-    table = Table((Column("model", "left"), Column("tuned", "left"), Column("needs, GiB")), rows)
-    return gpus_report(found)._replace(
-        heading=(f"FITS: up to {largest}.", where), tables=(table,), shown_notes=(note,)
-    )
-
-
-def _flags(change: Change) -> list[str]:
-    """Return its options, each with its value."""
-    return [flag for flag in re.split(" (?=-)", change.flag) if flag]
-
-
-def gpus_report(
-    runs: Sequence[Answer], *, as_asked: Training | None = None, full: bool = False
-) -> Report:
-    """Return one row per GPU: what the run needs there, with the longest context or largest batch
-    if asked for.
-
-    `as_asked` is the run without a GPU, which the second line describes.
-    """
-    first = runs[0]
-    auto = runs[0].auto
-    run = first.result.run
-    rows = list[GpuRow]()
-    for of in runs:
-        result = of.result
-        gpu = of.result.run.gpu
-        most = of.most if auto else None
-        assert gpu is not None
-        rows.append(
-            GpuRow(gpu.name, gpu.memory, result.low, result.high, result.verdict or "fits", most)
-        )
-    verdicts = [row.verdict for row in rows]
-    verdict = best_verdict(verdicts)
-    described = as_asked or dataclasses.replace(run, gpu=None)
-    facts = ", ".join(filter(None, _facts(described, searched=auto)))
-    others = {(one.dtype, one.kernel) for of in runs for one in (of.result.run,)} - {
-        (described.dtype, described.kernel)
-    }
-    notes = tuple(
-        f"GPUs without bf16 are counted in {dtype}, with {kernel} attention."
-        for dtype, kernel in others
-    )
-    return Report(
-        "train",
-        (verdict_of_all(verdicts), facts),
-        run.model.facts(),
-        workload_facts(run.model, run.workload),
-        train_figures(first),
-        tuple(
-            (
-                {
-                    "model": one.model.name,
-                    "tuned": one.way,
-                    "gpu": row.name,
-                    "verdict": row.verdict,
-                },
-                train_figures(of),
-            )
-            for row, of in sorted(zip(rows, runs, strict=True), key=lambda pair: pair[0].memory)
-            for one in (of.result.run,)
-        ),
-        (gpu_table(rows, searched=auto, full=full),),
-        shown_notes=notes if full else (*notes, GROUPED),
-        extra={**_extra(first), "verdict": verdict, "fits": verdict != "does_not_fit"},
-        verdict=verdict,
-    )
-
-
 # The screen
 
 
@@ -258,7 +164,7 @@ def _heading(of: Answer) -> Iterator[str]:
             f"{days_text(of.time.seconds)}: {_amount(of.time.gpu_hours)} GPU-hours"
             f"{money}, at {100 * of.time.mfu:g} % MFU of {human(of.time.peak, FLOP)}/s{how}."
         )
-    yield ", ".join(filter(None, _facts(run)))
+    yield ", ".join(filter(None, run_facts(run)))
     if run.model.assumed:
         yield f"ASSUMED: {run.model.assumed}"
 
@@ -320,7 +226,12 @@ def hardware_text(gpu: Gpu | None, gpus: int) -> str:
     return f"one {gpu.title}"
 
 
-def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
+def run_facts(run: Training, searched: str = "") -> tuple[str, ...]:
+    """Return what a run is, in words: model and GPUs, split, shards, batch, optimizer, LoRA, dtype,
+    kernel and recomputation; '' for those that need no word.
+
+    `searched` is 'context' or 'batch', which then has no number; '' for none.
+    """
     split = {"tp": run.tp, "pp": run.pp, "cp": run.cp, "ep": run.ep}
     sizes = {"batch": count(run.batch), "context": count(run.workload.context)} | {searched: "?"}
     batch = f"{sizes['batch']} x {sizes['context']} tokens"
@@ -697,7 +608,8 @@ _AS_GIVEN = (
 )
 
 
-def _extra(of: Answer) -> dict[str, Any]:
+def train_extra(of: Answer) -> dict[str, Any]:
+    """Return the keys of JSON that only this command has."""
     result = of.result
     run = of.result.run
     budget = of.result.budget

@@ -1,0 +1,139 @@
+"""The reports of `attncalc train` about many: one row per GPU, or per model that a GPU can
+train.
+"""
+
+import re
+from collections.abc import Sequence
+
+from ...cost.training.fits import Change
+from ...cost.training.setup import WAYS, Training
+from ...show.answer_rows import (
+    GROUPED,
+    AnswerColumn,
+    Layer,
+    answer_table,
+    best_verdict,
+    gpu_table,
+    text_column,
+    verdict_of_gpus,
+)
+from ...show.bar import gib_range
+from ...show.report import Report, Table, rows_of, workload_facts
+from .figures import Answer, train_figures
+from .report import hardware_text, run_facts, train_extra
+
+# Models of each way to tune that a screen has at most.
+_MOST_MODELS = 5
+
+
+def gpus_report(answers: Sequence[Answer], as_asked: Training, *, full: bool = False) -> Report:
+    """Return one row per GPU: what the run needs there, with the longest context or largest batch
+    if asked for.
+
+    `as_asked` is the run without a GPU, which the second line describes.
+    """
+    searched = answers[0].auto
+    by_memory = sorted(answers, key=_memory)
+    layers = [*map(_layer, by_memory)]
+    rows = rows_of(layers)
+    for row, of in zip(rows, by_memory, strict=True):
+        row["most"] = of.most
+    others = {(of.result.run.dtype, of.result.run.kernel) for of in answers}
+    notes = [
+        f"GPUs without bf16 are counted in {dtype}, with {kernel} attention."
+        for dtype, kernel in others - {(as_asked.dtype, as_asked.kernel)}
+    ]
+    if not full:
+        notes.append(GROUPED)
+    verdicts = [row["verdict"] for row in rows]
+    facts = ", ".join(filter(None, run_facts(as_asked, searched=searched)))
+    table = gpu_table(rows, searched=searched, full=full)
+    return _list_report(answers[0], layers, (verdict_of_gpus(verdicts), facts), table, notes)
+
+
+def _memory(of: Answer) -> int:
+    """Return the bytes of its GPU."""
+    gpu = of.result.run.gpu
+    assert gpu is not None
+    return gpu.memory
+
+
+def models_report(found: Sequence[Answer], *, full: bool = False) -> Report:
+    """Return one row per model that fits on a GPU, the largest first, with the changes that are
+    counted.
+    """
+    layers = [*map(_layer, found)]
+    rows = rows_of(layers)
+    largest = []
+    shown = []
+    for way in reversed(WAYS):
+        tuned = [row for row in rows if row["tuned"] == way]
+        if tuned:
+            largest.append(f"{tuned[0]['model']} ({way})")
+        shown += tuned if full else tuned[:_MOST_MODELS]
+    for row in shown:
+        row["needs"] = gib_range(row["needed_low"], row["needed_high"])
+    columns = (
+        text_column("model", "model"),
+        text_column("tuned", "tuned"),
+        AnswerColumn("needs", "needs, GiB", str),
+    )
+    run = found[0].result.run
+    where = f"On {hardware_text(run.gpu, run.gpus)}, {', '.join(run_facts(run)[3:5])}"
+    heading = (f"FITS: up to {', '.join(largest)}.", where)
+    return _list_report(found[0], layers, heading, answer_table(shown, columns), [_counted(found)])
+
+
+def _counted(found: Sequence[Answer]) -> str:
+    """Return a note on the changes that are counted, and the command of the first model alone."""
+    flags = dict.fromkeys(flag for of in found for flag in _flags(of.changes[0]))
+    counted = " ".join(flag for flag in flags if not flag.startswith(("--lora", "--weights-dtype")))
+    run = found[0].result.run
+    command = f"attncalc train {run.model.name} --gpu {run.gpu.name if run.gpu else ''}"
+    if run.gpus > 1:
+        command += f" --gpus {run.gpus}"
+    return (
+        f"Counted with {counted}, where they change a figure, and experts in 4 bits as Unsloth has "
+        f"them. --full lists all. One in detail, besides your other options: {command} "
+        f"{found[0].changes[0].flag}"
+    )
+
+
+def _flags(change: Change) -> list[str]:
+    """Return its options, each with its value."""
+    return [flag for flag in re.split(" (?=-)", change.flag) if flag]
+
+
+def _layer(of: Answer) -> Layer:
+    run = of.result.run
+    facts = {
+        "model": run.model.name,
+        "tuned": run.way,
+        "gpu": run.gpu and run.gpu.name,
+        "verdict": of.result.verdict or "fits",
+    }
+    return facts, train_figures(of)
+
+
+def _list_report(
+    first: Answer,
+    layers: Sequence[Layer],
+    heading: tuple[str, ...],
+    table: Table,
+    notes: Sequence[str],
+) -> Report:
+    """Return the report of a list, whose own figures are those of the answer `first`."""
+    verdict = best_verdict(facts["verdict"] for facts, _ in layers)
+    run = first.result.run
+    return Report(
+        "train",
+        heading,
+        run.model.facts(),
+        workload_facts(run.model, run.workload),
+        train_figures(first),
+        tuple(layers),
+        (table,),
+        shown_notes=tuple(notes),
+        extra={**train_extra(first), "verdict": verdict, "fits": verdict != "does_not_fit"},
+        verdict=verdict,
+    )

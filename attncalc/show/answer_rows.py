@@ -1,0 +1,144 @@
+"""A list: one question, asked of several GPUs, models, engines, types of weights or contexts.
+
+Each is answered by the question's own function. An answer is a row, {name: value}: what differs
+from the other rows, then the figures, as JSON and CSV have them. The table of a screen has some of
+these columns.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from ..errors import AttncalcError
+from ..model import plural
+from ..records import NamedTuple
+from ..search import grouped
+from ..serving.fit import Verdict
+from ..units import count
+from .bar import gib, gib_range
+from .report import Column, Figure, Table, column_table, unit_column
+from .verdicts import VERDICTS
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+# An answer, as {name: value}.
+Row = Mapping[str, Any]
+# The facts and the figures of an answer, of which `rows_of` makes a row: `layers` of a Report.
+Layer = tuple[dict[str, Any], tuple[Figure, ...]]
+
+GROUPED = "+ N: N more GPUs with the same answer, from this memory on. --full lists all."
+
+
+def ask_each(
+    questions: Iterable[Question], answer: Callable[[Question], Answer]
+) -> Iterator[tuple[Question, Answer | AttncalcError]]:
+    """Yield each question with its answer, or with its error: an engine may not split the model
+    so, for example.
+    """
+    for question in questions:
+        found: Answer | AttncalcError
+        try:
+            found = answer(question)
+        except AttncalcError as error:
+            found = error
+        yield question, found
+
+
+class AnswerColumn(NamedTuple):
+    """A column of the table of a list."""
+
+    name: str  # the name of its values in the rows
+    header: str
+    text: Callable[[Any], str] = count  # returns a value as text
+    # The base unit of the values, which are then all in the multiple that the header names; "" if
+    # each is written as `text` does
+    unit: str = ""
+    align: Literal["left", "right"] = "right"
+    missing: str = "-"  # what a cell without a value says
+
+
+def text_column(name: str, header: str) -> AnswerColumn:
+    """Return a column of words."""
+    return AnswerColumn(name, header, str, align="left")
+
+
+def answer_table(rows: Sequence[Row], columns: Iterable[AnswerColumn]) -> Table:
+    """Return the table of a list: a row per answer."""
+    return column_table(_filled(column, rows) for column in columns)
+
+
+def _filled(column: AnswerColumn, rows: Sequence[Row]) -> tuple[Column, list[str]]:
+    """Return a column with its cells."""
+    values = [row[column.name] for row in rows]
+    if column.unit:
+        head, texts = unit_column(column.header, [value or 0 for value in values], column.unit)
+    else:
+        head = Column(column.header, column.align)
+        texts = ["" if value is None else column.text(value) for value in values]
+    for i, value in enumerate(values):
+        if value is None:
+            texts[i] = column.missing
+    return head, texts
+
+
+# Verdicts
+
+
+def best_verdict(verdicts: Iterable[Verdict]) -> Verdict:
+    return min(verdicts, key=list(VERDICTS).index)
+
+
+def verdict_of_gpus(verdicts: Sequence[Verdict]) -> str:
+    """Return the verdicts of GPUs as a sentence: 'FITS: on 9 of 115 GPUs.'"""
+    best = VERDICTS[best_verdict(verdicts)]
+    return f"{best}: on {verdicts.count('fits')} of {plural(len(verdicts), 'GPU')}."
+
+
+# GPUs
+
+_GPU = text_column("gpu", "GPU")
+_MEMORY = AnswerColumn("gpu_memory", "GiB", gib)
+_NEEDED = AnswerColumn("needed", "needs, GiB", lambda ends: gib_range(*ends))
+_VERDICT = AnswerColumn("verdict", "", lambda verdict: VERDICTS[verdict].lower(), align="left")
+
+
+def gpu_table(
+    rows: Sequence[Row], *, searched: str = "", with_engine: bool = False, full: bool = False
+) -> Table:
+    """Return GPUs by memory, and what a run needs there. Unless `full`, neighbours with the same
+    answer are one row, of the least memory.
+
+    Args:
+        rows: Their answers, with 'gpu', 'gpu_memory', 'needed_low', 'needed_high' and 'verdict'.
+        searched: What was searched for, 'context' or 'batch', the 'most' of the rows; '' if nothing
+            was.
+        with_engine: Whether GPUs have several engines, the 'with' of the rows.
+        full: Whether no row is left out.
+    """
+    columns = [_GPU, _MEMORY, _NEEDED, _VERDICT]
+    if searched:
+        columns.insert(2, AnswerColumn("most", f"{searched},\nat least"))
+
+    def most(row: Row) -> int | None:
+        """Return what was searched for, if it is sure to fit."""
+        if searched and row["verdict"] == "fits":
+            return row["most"] or None
+        return None
+
+    def answer(row: Row) -> tuple[Any, ...]:
+        """Return what neighbours have in common; numbers within a factor of 2 are the same."""
+        size = (most(row) or 0).bit_length()
+        return row["verdict"], size, row["with"] if with_engine else ""
+
+    ordered = sorted(rows, key=lambda row: row["gpu_memory"])
+    if full:
+        groups = [[row] for row in ordered]
+    else:
+        groups = [*grouped((answer(row), row) for row in ordered).values()]
+    shown = []
+    for first, *others in groups:
+        name = f"{first['gpu']} + {len(others)}" if others else first["gpu"]
+        needed = (first["needed_low"], first["needed_high"])
+        shown.append({**first, "gpu": name, "needed": needed, "most": most(first)})
+    if with_engine and len({row["with"] for row in shown}) > 1:
+        columns.append(text_column("with", "with"))
+    return answer_table(shown, columns)
