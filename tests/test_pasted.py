@@ -643,6 +643,30 @@ def test_a_container_with_another_number_of_gpus_is_an_error(ask: Ask) -> None:
     assert error.startswith("error: the container sees 2 GPUs (--gpus of the command)")
 
 
+@pytest.mark.parametrize("number", ["0", "count=0"])
+def test_a_container_without_a_gpu_is_an_error(number: str, ask: Ask) -> None:
+    words = ["docker", "run", "--gpus", number, "vllm/vllm-openai", "--model", "qwen3-8b"]
+    error = ask("fit", "--gpu", "h100", "--", *words).error
+    assert error.startswith(f"error: the container sees no GPU (--gpus {number} of the command)")
+    assert "  tip: give --gpus all in the command" in error
+
+
+@each(
+    "command",
+    [
+        "llama-server -m qwen3-8b -c 0",
+        "llama-server -m qwen3-8b --load-mode mmap",
+        "llama-server -m qwen3-8b --spec-type ngram-simple",
+        "lms load qwen3-8b --gpu max",
+        "VLLM_USE_V1=1 vllm serve qwen3-8b",
+        "python -m sglang.launch_server --model-path qwen3-8b --ep-size 1",
+        "python -m sglang.launch_server --model-path qwen3-8b --speculative-algorithm NGRAM",
+    ],
+)
+def test_a_value_that_is_the_default_is_used(command: str, ask: Ask) -> None:
+    assert "not used" not in ask("fit", "--gpu", "h100", "--", *command.split()).err
+
+
 def test_options_of_docker_that_are_not_used_are_named(ask: Ask) -> None:
     words = "docker run --gpus all -p 8000:8000 --ipc=host -e A=1 vllm/vllm-openai --model qwen3-8b"
     answer = ask("fit", "--gpu", "h100", "--", *words.split())

@@ -11,8 +11,14 @@ from ..errors import AttncalcError
 from ..records import NamedTuple
 from ..units import truncate
 
-# From the value of an engine's option to the options of `attncalc fit`; () if it changes no memory.
-Reading = Callable[[str], Sequence[str]]
+# What an option of an engine means: options of `attncalc fit`, AS_BY_DEFAULT or NOT_USED.
+Meaning = Sequence[str] | None
+# No option, since the value is what `attncalc fit` assumes.
+AS_BY_DEFAULT: tuple[str, ...] = ()
+# No figure includes it, and a note says so.
+NOT_USED = None
+# From the value of an engine's option to its meaning.
+Reading = Callable[[str], Meaning]
 
 # The end of a size that a reading returns: `attncalc fit` gets the sum.
 OF_EACH_GPU = " GiB of each GPU"
@@ -27,16 +33,18 @@ _COULD_MATTER = (
 )
 
 
-def ignored(value: str) -> tuple[str, ...]:
+def not_used(value: str) -> Meaning:
     """The reading of an option that changes no memory."""
-    return ()
+    return NOT_USED
 
 
-def only_positions(overrides: str) -> tuple[str, ...]:
-    """The reading of a config's overrides, which change no memory if they are of rotary positions:
-    YaRN.
+def _as_by_default(value: str) -> Sequence[str]:
+    return AS_BY_DEFAULT
 
-    Raises AttncalcError if they have another key.
+
+def check_only_positions(overrides: str) -> None:
+    """Raise AttncalcError if a config's overrides have another key than those of rotary positions,
+    which change no memory: YaRN.
     """
     try:
         keys = [*json.loads(overrides)]
@@ -49,7 +57,6 @@ def only_positions(overrides: str) -> tuple[str, ...]:
             "memory",
             "leave it out to see the figures without it, or give a config.json with it",
         )
-    return ()
 
 
 class LaunchWords(NamedTuple):
@@ -64,16 +71,17 @@ class LaunchWords(NamedTuple):
     # {its name of an option: that of `attncalc fit`, or a function of its value}; other names are
     # the same
     names: Mapping[str, str | Reading] = MappingProxyType({})
-    # {its option without a value: the options of `attncalc fit`}
-    flags: Mapping[str, Sequence[str]] = MappingProxyType({})
+    # {its option without a value: its meaning}
+    flags: Mapping[str, Meaning] = MappingProxyType({})
     # its options that may change memory, which no figure here includes
     unmodelled: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()  # its options whose value may be left out
     # {variable: the option of the command that it replaces, or a function of its value}
     environment: Mapping[str, str | Reading] = MappingProxyType({})
     # from the model's name to further options of `attncalc fit`, if the name decides any
-    of_model: Reading = ignored
-    of_image: Reading = ignored  # the same of the version of the container's image
+    of_model: Callable[[str], Sequence[str]] = _as_by_default
+    # the same of the version of the container's image
+    of_image: Callable[[str], Sequence[str]] = _as_by_default
     placed: tuple[str, ...] = ()  # an option with the layers that it places on a GPU, and its value
     # From the bytes of a GPU's memory to the default tokens of context, if that decides them
     context: Callable[[int], int] | None = None
@@ -85,23 +93,23 @@ def only_if_several(*options: str) -> Reading:
     """Return the reading of a number that stands for a flag: '--ep-size 8' is
     --enable-expert-parallel.
     """
-    return lambda number: () if number in ("0", "1") else options
+    return lambda number: AS_BY_DEFAULT if number in ("0", "1") else options
 
 
-def if_on(*options: str, otherwise: Sequence[str] = ()) -> Reading:
+def if_on(*options: str, otherwise: Meaning = AS_BY_DEFAULT) -> Reading:
     """Return the reading of a variable that stands for a flag: 'OLLAMA_FLASH_ATTENTION=1'."""
     return lambda value: (
         options if value.strip().lower() in ("1", "true", "on", "enabled") else otherwise
     )
 
 
-def visible_gpus(devices: str) -> tuple[str, ...]:
+def visible_gpus(devices: str) -> Meaning:
     """Return the number of GPUs that CUDA_VISIBLE_DEVICES names, for an engine that takes all it
     sees.
     """
     if devices.strip("-1 "):
         return ("--gpus", str(len(devices.split(","))))
-    return ()
+    return NOT_USED
 
 
 def could_matter(name: str) -> bool:

@@ -16,7 +16,7 @@ from ..launch import (
     check_drafter_layers,
     flag,
 )
-from ..pasted import LaunchWords, if_on, ignored, visible_gpus
+from ..pasted import AS_BY_DEFAULT, NOT_USED, LaunchWords, Meaning, if_on, not_used, visible_gpus
 from .options import LlamacppArgs
 from .placement import block_count
 
@@ -250,19 +250,33 @@ def _gguf_file(facts: LaunchFacts) -> Flags:
     yield from ("-m", _file_of(name, dtype))
 
 
-def _type_of_file(path: str) -> tuple[str, ...]:
+def _type_of_file(path: str) -> Meaning:
     """Return the weights' type in the name of a GGUF file, 'Qwen3-8B-Q4_K_M.gguf', as an option of
     `attncalc fit`.
     """
     file_type = _TYPE.search(path.lower().removesuffix(".gguf"))
     if file_type:
         return ("--weights-dtype", file_type[0].strip("-_."))
-    return ()
+    return NOT_USED
 
 
-def _load_mode(mode: str) -> tuple[str, ...]:
+def _context(tokens: str) -> Meaning:
+    """Return the context of all slots; 0 is the model's own."""
+    if tokens == "0":
+        return AS_BY_DEFAULT
+    return ("--context", tokens)
+
+
+def _speculation(types: str) -> Meaning:
+    """Return the layer of multi-token prediction; other types need no layers of the model."""
+    if "mtp" in types:
+        return ("--speculative-layers", "1")
+    return AS_BY_DEFAULT
+
+
+def _load_mode(mode: str) -> Meaning:
     if mode in ("auto", "mmap", "mmap+mlock"):
-        return ()
+        return AS_BY_DEFAULT
     return ("--no-mmap",)
 
 
@@ -296,38 +310,37 @@ WORDS = LaunchWords(
     models=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
     optional=("-fa", "--flash-attn"),
     names={
-        # 0: the model's own
-        **dict.fromkeys(
-            ("-c", "--ctx-size"), lambda tokens: () if tokens == "0" else ("--context", tokens)
-        ),
+        **dict.fromkeys(("-c", "--ctx-size"), _context),
         **dict.fromkeys(("-fa", "--flash-attn"), lambda mode: ("--flash-attn", mode or "on")),
         **dict.fromkeys(
             ("-b", "--batch-size", "-tb", "--threads-batch", "--cache-ram", "--cache-reuse"),
-            ignored,
+            not_used,
         ),
-        **dict.fromkeys(("--slot-save-path", "--defrag-thold", "--prompt"), ignored),
+        **dict.fromkeys(("--slot-save-path", "--defrag-thold", "--prompt"), not_used),
         **dict.fromkeys(
             ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"
         ),
         **dict.fromkeys(("-hff", "--hf-file"), _type_of_file),
         **dict.fromkeys(("-lm", "--load-mode"), _load_mode),
         "--spec-draft-model": "--speculative-model",
-        "--spec-type": lambda types: ("--speculative-layers", "1") if "mtp" in types else (),
+        "--spec-type": _speculation,
         **dict.fromkeys(
             ("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft"), "--speculative-tokens"
         ),
         "--spec-draft-type-k": "--kv-dtype-k-draft",
         "--spec-draft-type-v": "--kv-dtype-v-draft",
-        **dict.fromkeys(("--spec-draft-n-min", "--draft-min", "--draft-n-min"), ignored),
+        **dict.fromkeys(("--spec-draft-n-min", "--draft-min", "--draft-n-min"), not_used),
         **dict.fromkeys(
             ("--spec-draft-p-min", "--draft-p-min", "--spec-draft-p-split", "--draft-p-split"),
-            ignored,
+            not_used,
         ),
     },
     flags={
-        **dict.fromkeys(("--cont-batching", "-cb", "--context-shift", "--slots", "--no-slots"), ()),
         **dict.fromkeys(
-            ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "--mmproj-offload"), ()
+            ("--cont-batching", "-cb", "--context-shift", "--slots", "--no-slots"), NOT_USED
+        ),
+        **dict.fromkeys(
+            ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "--mmproj-offload"), NOT_USED
         ),
     },
     unmodelled=("--no-mmproj-offload", "--mmproj-url", "-mmu"),
@@ -346,14 +359,14 @@ WORDS = LaunchWords(
 )
 
 
-def _longest(tokens: str) -> tuple[str, ...]:
-    """Return the context of the longest test: '512,4096', '512-4096*2'; () for 0, of a kind of test
-    that is not run.
+def _longest(tokens: str) -> Meaning:
+    """Return the context of the longest test: '512,4096', '512-4096*2'. With 0 the kind of test is
+    not run.
     """
     longest = max(map(int, re.findall(r"\d{1,9}", tokens)), default=0)
     if longest:
         return ("--context", str(longest))
-    return ()
+    return AS_BY_DEFAULT
 
 
 # How llama-bench is read: a test has as many tokens of context as it computes (tools/llama-bench).
@@ -373,7 +386,7 @@ def _type_in_tag(model: str) -> tuple[str, ...]:
     name, _, tag = model.partition(":")
     is_typed = tag.lower().rpartition("-")[2] in FILE_TYPES
     if is_typed or "/" in name or name.startswith("gpt-oss"):
-        return ()
+        return AS_BY_DEFAULT
     return ("--weights-dtype", "q4_k_m")
 
 
@@ -391,17 +404,17 @@ OLLAMA_WORDS = LaunchWords(
     example="ollama run MODEL",
     program=re.compile(r"(?:.*/)?ollama (?:run|serve)"),
     models=(),
-    names={"--keepalive": ignored, "--format": ignored, "--num-gpu": "--n-gpu-layers"},
+    names={"--keepalive": not_used, "--format": not_used, "--num-gpu": "--n-gpu-layers"},
     # cmd/cmd.go
     flags=dict.fromkeys(
-        ("--verbose", "--think", "--hidethinking", "--insecure", "--nowordwrap"), ()
+        ("--verbose", "--think", "--hidethinking", "--insecure", "--nowordwrap"), NOT_USED
     ),
     environment={
         **_VISIBLE,
         "OLLAMA_CONTEXT_LENGTH": "--context",
         "OLLAMA_NUM_PARALLEL": "--batch",
         "OLLAMA_KV_CACHE_TYPE": "--kv-dtype",
-        "OLLAMA_FLASH_ATTENTION": if_on("--flash-attn", "on"),
+        "OLLAMA_FLASH_ATTENTION": if_on("--flash-attn", "on", otherwise=NOT_USED),
     },
     of_model=_type_in_tag,
     placed=("--n-gpu-layers", AUTO),
@@ -410,14 +423,13 @@ OLLAMA_WORDS = LaunchWords(
 )
 
 
-def _layers_of_share(share: str) -> tuple[str, ...]:
-    """Return the layers on the GPU of LM Studio's --gpu: all, or none.
+def _layers_of_share(share: str) -> Meaning:
+    """Return the layers on the GPU of LM Studio's --gpu: all, as by default, or none.
 
     Raises AttncalcError for another share: how many layers that is depends on the model.
     """
     if share == "max":
-        # all layers are the default of this engine
-        return ("--engine", "lmstudio")
+        return AS_BY_DEFAULT
     if share == "off":
         return ("--n-gpu-layers", "0")
     raise AttncalcError(
@@ -435,9 +447,9 @@ LM_STUDIO_WORDS = LaunchWords(
         "--context-length": "--context",
         "--parallel": "--batch",
         "--gpu": _layers_of_share,
-        **dict.fromkeys(("--ttl", "--identifier", "--host", "--port"), ignored),
+        **dict.fromkeys(("--ttl", "--identifier", "--host", "--port"), not_used),
     },
-    flags=dict.fromkeys(("--yes", "-y", "--exact"), ()),
+    flags=dict.fromkeys(("--yes", "-y", "--exact"), NOT_USED),
     of_model=_type_in_tag,
     runner="lmstudio",
 )

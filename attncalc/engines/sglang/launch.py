@@ -16,7 +16,16 @@ from ..launch import (
 )
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
-from ..pasted import LaunchWords, if_on, ignored, only_if_several, only_positions
+from ..pasted import (
+    AS_BY_DEFAULT,
+    NOT_USED,
+    LaunchWords,
+    Meaning,
+    check_only_positions,
+    if_on,
+    not_used,
+    only_if_several,
+)
 from .options import LONG_CONTEXT, SglangArgs, SglangOptions
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
@@ -104,15 +113,30 @@ def algorithm(draft: DraftModel | None) -> str:
     return "EAGLE"
 
 
-def _positions(overrides: str) -> tuple[str, ...]:
+def _quantization(method: str) -> Meaning:
+    """Return the dtype to which SGLang converts the weights; other methods must be the
+    checkpoint's own, which is read.
+    """
+    if method == "fp8":
+        return ("--weights-dtype", "fp8")
+    return NOT_USED
+
+
+def _speculation(algorithm: str) -> Meaning:
+    """Return a drafter with a cache, unless it looks tokens up in the text."""
+    if algorithm.upper() == "NGRAM":
+        return AS_BY_DEFAULT
+    return ("--speculative-layers", "1")
+
+
+def _positions(overrides: str) -> Meaning:
     """Return the option for a longer context, which a factor alone allows (get_context_length in
     srt/utils).
     """
-    is_longer = '"factor"' in overrides and "original_max_position_embeddings" not in overrides
-    options = only_positions(overrides)
-    if is_longer:
-        return (*options, "--allow-long-max-model-len")
-    return options
+    check_only_positions(overrides)
+    if '"factor"' in overrides and "original_max_position_embeddings" not in overrides:
+        return ("--allow-long-max-model-len",)
+    return NOT_USED
 
 
 # Options with a value that change no figure.
@@ -153,7 +177,7 @@ WORDS = LaunchWords(
     ),
     models=("--model-path", "--model"),
     names={
-        "--quantization": lambda method: ("--weights-dtype", "fp8") if method == "fp8" else (),
+        "--quantization": _quantization,
         "--mamba-ssm-dtype": "--mamba-ssm-cache-dtype",
         "--json-model-override-args": _positions,
         "--tensor-parallel-size": "--tp",
@@ -162,15 +186,11 @@ WORDS = LaunchWords(
             only_if_several("--enable-expert-parallel"),
         ),
         "--speculative-num-draft-tokens": "--speculative-tokens",
-        # a drafter with a cache, unless it looks tokens up in the text
-        **dict.fromkeys(
-            ("--speculative-algorithm", "--speculative-algo"),
-            lambda name: () if name.upper() == "NGRAM" else ("--speculative-layers", "1"),
-        ),
+        **dict.fromkeys(("--speculative-algorithm", "--speculative-algo"), _speculation),
         "--speculative-draft-model-path": lambda path: (
-            () if path == DRAFT_MODEL else ("--speculative-model", path)
+            AS_BY_DEFAULT if path == DRAFT_MODEL else ("--speculative-model", path)
         ),
-        **dict.fromkeys(_IGNORED, ignored),
+        **dict.fromkeys(_IGNORED, not_used),
     },
     unmodelled=(
         "--cuda-graph-bs",
@@ -193,7 +213,7 @@ WORDS = LaunchWords(
         "--disable-radix-cache": ("--no-prefix-caching",),
         "--enable-dp-attention": ("--enable-dp-attention",),
         "--enable-ep-moe": ("--enable-expert-parallel",),
-        **dict.fromkeys(_IGNORED_FLAGS, ()),
+        **dict.fromkeys(_IGNORED_FLAGS, NOT_USED),
     },
     environment={LONG_CONTEXT: if_on("--allow-long-max-model-len")},
 )

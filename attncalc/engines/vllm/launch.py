@@ -21,7 +21,17 @@ from ..launch import (
 )
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions, PagedOptions
-from ..pasted import OF_EACH_GPU, LaunchWords, Reading, if_on, ignored, only_positions
+from ..pasted import (
+    AS_BY_DEFAULT,
+    NOT_USED,
+    OF_EACH_GPU,
+    LaunchWords,
+    Meaning,
+    Reading,
+    check_only_positions,
+    if_on,
+    not_used,
+)
 from .options import (
     DRAFTER_KEYS,
     DRAFTER_LAYERS,
@@ -142,21 +152,23 @@ def _read_speculation(text: str) -> list[str]:
     return [*words, "--speculative-layers", DRAFTER_LAYERS.get(method, "1")]
 
 
-def _read_lmcache(path: str) -> tuple[str, ...]:
-    """Return the sizes in LMCache's configuration file, as options of `attncalc fit`; () if it is
-    not here.
+def _read_lmcache(path: str) -> Meaning:
+    """Return the sizes in LMCache's configuration file, as options of `attncalc fit`. A file that
+    is not here, or has no size, is not used.
     """
-    with contextlib.suppress(OSError, ValueError):
+    try:
         sizes = _LMCACHE_SIZE.findall(Path(path).read_text(encoding="utf-8"))
-        return tuple(
-            word for tier, size in sizes for word in (*_LMCACHE_TIERS[tier], f"{size}{OF_EACH_GPU}")
-        )
-    return ()
+    except (OSError, ValueError):
+        return NOT_USED
+    words: list[str] = []
+    for tier, size in sizes:
+        words += (*_LMCACHE_TIERS[tier], f"{size}{OF_EACH_GPU}")
+    return words or NOT_USED
 
 
-def _read_connector(text: str) -> tuple[str, ...]:
-    """Return where --kv-transfer-config stores the cache, as options of `attncalc fit`; () if it
-    has no size.
+def _read_connector(text: str) -> Meaning:
+    """Return where --kv-transfer-config stores the cache, as options of `attncalc fit`. One without
+    a size is not used.
     """
     with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
         config = json.loads(text)
@@ -168,16 +180,22 @@ def _read_connector(text: str) -> tuple[str, ...]:
             )
         if config["kv_connector"] == "OffloadingConnector" and "cpu_bytes_to_use" in sizes:
             return ("--kv-offloading-size", f"{int(sizes['cpu_bytes_to_use']) / GIB:g}")
-    return ()
+    return NOT_USED
 
 
-def _read_quantization(method: str) -> tuple[str, ...]:
-    """Return the dtype to which vLLM converts the weights as it loads them; other methods are the
-    checkpoint's own.
+def _read_quantization(method: str) -> Meaning:
+    """Return the dtype to which vLLM converts the weights as it loads them. Other methods are not
+    used: they must be the checkpoint's own, which is read.
     """
     if method in ("fp8", "bitsandbytes"):
         return ("--weights-dtype", usual_dtype(method) or "")
-    return ()
+    return NOT_USED
+
+
+def _read_overrides(overrides: str) -> Meaning:
+    """Return that the context may be longer than the config's, with positions of YaRN."""
+    check_only_positions(overrides)
+    return ("--allow-long-max-model-len",)
 
 
 def _variable(name: str) -> Reading:
@@ -188,7 +206,7 @@ def _variable(name: str) -> Reading:
     on, _, off = option.names[0].partition("/")
     if option.parser is COUNT:
         return lambda value: (on, value)
-    return if_on(on, otherwise=(off,) if off else ())
+    return if_on(on, otherwise=(off,) if off else AS_BY_DEFAULT)
 
 
 def _of_image(version: str) -> tuple[str, ...]:
@@ -198,7 +216,7 @@ def _of_image(version: str) -> tuple[str, ...]:
     switches = vllm_version(version)
     if switches.samples_with_installed_flashinfer and not switches.v0:
         return ("--flashinfer-sampler",)
-    return ()
+    return AS_BY_DEFAULT
 
 
 # Options with a value that change no figure; --mm-processor-cache-gb is of the host.
@@ -247,12 +265,9 @@ WORDS = LaunchWords(
         "--speculative-config": _read_speculation,
         "-sc": _read_speculation,
         "--kv-transfer-config": _read_connector,
-        "--hf-overrides": lambda overrides: (
-            *only_positions(overrides),
-            "--allow-long-max-model-len",
-        ),
+        "--hf-overrides": _read_overrides,
         "--rope-scaling": lambda scaling: ("--allow-long-max-model-len",),
-        **dict.fromkeys(_IGNORED, ignored),
+        **dict.fromkeys(_IGNORED, not_used),
     },
     unmodelled=(
         "--compilation-config",
@@ -263,7 +278,7 @@ WORDS = LaunchWords(
         "VLLM_ALLREDUCE_USE_FLASHINFER",
         "VLLM_USE_NCCL_SYMM_MEM",
     ),
-    flags=dict.fromkeys(_IGNORED_FLAGS, ()),
+    flags=dict.fromkeys(_IGNORED_FLAGS, NOT_USED),
     environment={
         "LMCACHE_CONFIG_FILE": _read_lmcache,
         "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),
@@ -272,6 +287,6 @@ WORDS = LaunchWords(
             f"{size}{OF_EACH_GPU}",
         ),
         **{variable: _variable(name) for variable, name in VARIABLES.items()},
-        "VLLM_USE_V1": lambda value: ("--engine-version", "v0") if value == "0" else (),
+        "VLLM_USE_V1": lambda value: ("--engine-version", "v0") if value == "0" else AS_BY_DEFAULT,
     },
 )

@@ -15,7 +15,7 @@ from ...config import load
 from ...config.gpus import gpus_of
 from ...config.presets import of_ollama, of_other_machine, preset_of, with_file_type
 from ...engines import ENGINES, find_engine
-from ...engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
+from ...engines.pasted import NOT_USED, OF_EACH_GPU, LaunchWords, Meaning, could_matter
 from ...errors import AttncalcError, clash
 from ...ggml import WIDE_TYPES
 from ...model import plural
@@ -123,7 +123,7 @@ def with_engine_json(words: Sequence[str], options: Mapping[str, Option]) -> lis
     found: list[str] = []
     for word in parted:
         option = options.get(found[-1]) if found and word.startswith("{") else None
-        read = _read_json(option.name, word) if option else ()
+        read = _read_json(option.name, word) if option else NOT_USED
         if read:
             found[-1:] = read
         else:
@@ -131,16 +131,14 @@ def with_engine_json(words: Sequence[str], options: Mapping[str, Option]) -> lis
     return found
 
 
-def _read_json(name: str, value: str) -> Sequence[str]:
-    """Return what the engine that has an option of that name makes of its value; () if none takes
-    it.
-    """
+def _read_json(name: str, value: str) -> Meaning:
+    """Return what the engine that has an option of that name makes of its value."""
     for engine in map(find_engine, ENGINES):
         for known in engine.commands:
             reading = known.names.get(name)
             if callable(reading):
                 return reading(value)
-    return ()
+    return NOT_USED
 
 
 def expand(
@@ -488,23 +486,22 @@ class _Reader:
             raise AttncalcError(f"{name} is given twice in the command{other}", "give it once")
         read[key] = name
 
-    def _check_set(self, name: str, words: Sequence[str]) -> None:
+    def _check_set(self, name: str, meaning: Meaning) -> None:
         """Raise AttncalcError if the command has set an option of `fit` to another value: '-c 8192
         --ctx-size 4096'.
 
         Tests of llama-bench have a context each.
         """
         is_bench = "bench" in self._start.words.example
-        if (
-            self._is_command_read
-            or is_bench
-            or words[:1] not in (("--context",), ("--batch",), ("--kv-dtype",))
-        ):
+        if self._is_command_read or is_bench or not meaning:
             return
-        before = self.found.get(words[0])
-        if before is not None and before[1:] != tuple(words[1:2]):
+        option, *value = meaning
+        before = self.found.get(option)
+        if option not in ("--context", "--batch", "--kv-dtype") or before is None:
+            return
+        if before[1:] != tuple(value):
             raise AttncalcError(
-                f"{name} {truncate(words[1])} contradicts {truncate(before[1])}", "give one of them"
+                f"{name} {truncate(value[0])} contradicts {truncate(before[1])}", "give one of them"
             )
 
     def _next_value(self, name: str, rest: list[str]) -> str:
@@ -603,22 +600,19 @@ class _Reader:
         if self._unused:
             tell(f"note: not used: {', '.join(dict.fromkeys(self._unused))}")
 
-    def use(self, name: str, words: Sequence[str]) -> None:
-        """Add what an option or a variable means; a note names it if that is nothing.
+    def use(self, name: str, meaning: Meaning) -> None:
+        """Add what an option or a variable means; a note names it if it is not used.
 
         Of several contexts it is the longest: each test of llama-bench has its own.
         """
-        context = self.found.get("--context", ("", "0"))[1]
-        if (
-            words[:1] == ("--context",)
-            and _is_number(words[1])
-            and _is_number(context)
-            and int(context) < int(words[1])
-        ):
-            self.found.pop("--context", None)
-        self.add(words)
-        if not words:
+        if meaning is NOT_USED:
             self._unused.append(name)
+            return
+        if "--context" in self.found and meaning[:1] == ("--context",):
+            before = self.found["--context"][1]
+            if _is_number(before) and _is_number(meaning[1]) and int(before) < int(meaning[1]):
+                del self.found["--context"]
+        self.add(meaning)
 
     def _leave_out(self, name: str, *, may_matter: bool = True) -> None:
         """Note a word that is not known. Raises AttncalcError if it is an option that may change
@@ -638,15 +632,22 @@ class _Reader:
 def _gpus_of_container(value: str) -> int | None:
     """Return how many GPUs a value of docker's --gpus is: 2 for '2', 'count=2' and
     '"device=0,1"'; None for another.
+
+    Raises AttncalcError for no GPU.
     """
     text = value.strip("'\"")
     devices = re.fullmatch(r"device=([\w-]+(?:,[\w-]+)*)", text)
     if devices:
         return len(devices[1].split(","))
     number = text.removeprefix("count=")
-    if _is_number(number) and int(number):
-        return int(number)
-    return None
+    if not _is_number(number):
+        return None
+    if int(number) == 0:
+        raise AttncalcError(
+            f"the container sees no GPU (--gpus {truncate(value)} of the command)",
+            "give --gpus all in the command, or the number of GPUs",
+        )
+    return int(number)
 
 
 def _is_option(word: str) -> bool:
