@@ -4,8 +4,9 @@ for each.
 
 from collections.abc import Mapping, Sequence
 
+from ..show.answer_rows import AnswerColumn, Layer, Row, answer_table
 from ..show.notes import WARNING
-from ..show.report import Column, Figure, Report, Table, column_table, rows_of, unit_column
+from ..show.report import Report, Table, rows_of
 from ..units import count
 
 
@@ -28,7 +29,7 @@ def sizes_report(reports: Sequence[Report], columns: Mapping[str, str]) -> Repor
         first.workload,
         layers[0][1],
         layers,
-        (_table(reports, columns),),
+        (_table(rows, layers, columns),),
         _notes(reports),
         rows=rows,
         has_answers=True,
@@ -45,8 +46,9 @@ def _facts(report: Report) -> tuple[str, ...]:
             for fact in line.split(", ")
             if not fact.startswith(("batch ", "context ", "scores "))
         ]
-        lines.append(", ".join(facts))
-    return tuple(line for line in lines if line)
+        if facts:
+            lines.append(", ".join(facts))
+    return tuple(lines)
 
 
 def _notes(reports: Sequence[Report]) -> tuple[str, ...]:
@@ -59,31 +61,25 @@ def _notes(reports: Sequence[Report]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _layer(report: Report) -> tuple[dict[str, int], tuple[Figure, ...]]:
+def _layer(report: Report) -> Layer:
     """Return the context and the batch of a row, and its figures, which say whose they are."""
     context = report.workload["context"]
     batch = report.workload["batch"]
     of = f"batch {count(batch)}, context {count(context)}"
-    return {"context": context, "batch": batch}, tuple(
-        figure._replace(of=of) for figure in report.figures
-    )
+    figures = tuple(figure._replace(of=of) for figure in report.figures)
+    return {"context": context, "batch": batch}, figures
 
 
-def _table(reports: Sequence[Report], headers: Mapping[str, str]) -> Table:
-    """Return a row per report: its context and batch, and the main figures."""
-    columns = [
-        (Column("context"), [count(one.workload["context"]) for one in reports]),
-        (Column("batch"), [count(one.workload["batch"]) for one in reports]),
-    ]
-    by_name = [{figure.name: figure for figure in one.figures} for one in reports]
+def _table(rows: Sequence[Row], layers: Sequence[Layer], headers: Mapping[str, str]) -> Table:
+    """Return a row per context and batch, with the main figures."""
+    units = {figure.name: figure.unit for _, figures in layers for figure in figures}
+    columns = [AnswerColumn("context", "context"), AnswerColumn("batch", "batch")]
     main, *_ = headers
     for name, header in headers.items():
-        figures = [of_row[name] for of_row in by_name]
-        if any(figure.value is None for figure in figures):
+        if any(row[name] is None for row in rows):
             continue
         # the cache of one sequence repeats the whole cache if the batch is 1
-        if name != main and all(row[name].value == row[main].value for row in by_name):
+        if name != main and all(row[name] == row[main] for row in rows):
             continue
-        wholes = [figure.whole for figure in figures]
-        columns.append(unit_column(header, wholes, figures[0].unit))
-    return column_table(columns)
+        columns.append(AnswerColumn(name, header, unit=units[name]))
+    return answer_table(rows, columns)

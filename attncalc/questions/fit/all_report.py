@@ -4,6 +4,7 @@ engine.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...engines import ENGINES, find_engine
@@ -11,21 +12,19 @@ from ...errors import AttncalcError
 from ...records import NamedTuple
 from ...search import grouped
 from ...serving.answer import Answer
-from ...serving.fit import Verdict
 from ...serving.request import FitRequest, ResolvedRequest
+from ...show.answer_rows import (
+    AnswerColumn,
+    Layer,
+    answer_table,
+    ask_each,
+    best_verdict,
+    text_column,
+)
 from ...show.lists import WIDTH
 from ...show.picture import bars, picture
 from ...show.plot.chart import Chart, Picture
-from ...show.report import (
-    Column,
-    Figure,
-    Report,
-    Table,
-    column_table,
-    heading,
-    unit_column,
-    workload_facts,
-)
+from ...show.report import Report, Section, Table, heading, rows_of, workload_facts
 from ...show.request import request_facts
 from ...show.text import table_lines
 from ...show.users import users_section
@@ -37,7 +36,7 @@ from .figures import FIGURES, answer_figures, detail_figures, term_figures
 from .notes import fit_notes
 from .report import hardware, place, shown_notes
 from .roofline import roofline_section
-from .tables import Figures, limit
+from .tables import Figures
 
 # The figures that have a chart; the first two are drawn by default.
 _CHARTS = ("concurrency", "kv_bytes_per_sequence", "kv_tokens", "max_context")
@@ -51,6 +50,11 @@ class _Supported(NamedTuple):
     title: str
     answer: Answer
     figures: Figures
+
+    def layer(self) -> Layer:
+        name = self.answer.resolved.engine.name
+        details = detail_figures(self.answer.result, self.figures, name)
+        return engine_facts(self.answer.result), (*self.figures.values(), *details)
 
 
 def fit_all_report(
@@ -68,74 +72,69 @@ def fit_all_report(
 
     Raises AttncalcError if no engine supports it.
     """
+    if requests is None:
+        requests = {name: dataclasses.replace(request, engine=name) for name in ENGINES}
     engines: list[_Supported] = []
     errors: dict[str, AttncalcError] = {}
-    layers: list[tuple[dict[str, Any], tuple[Figure, ...]]] = []
-    for name in ENGINES:
-        try:
-            answer = Answer.to(_request_of(name, request, requests))
-            figures = answer_figures(answer, name)
-        except AttncalcError as error:
-            errors[name] = error
-            layers.append((_refused(name, error), ()))
-            continue
-        engines.append(_Supported(answer.resolved.engine.title, answer, figures))
-        details = detail_figures(answer.result, figures, name)
-        layers.append((engine_facts(answer.result), (*figures.values(), *details)))
+    layers: list[Layer] = []
+    for name, found in ask_each(ENGINES, partial(_answer_of, requests)):
+        if isinstance(found, AttncalcError):
+            errors[name] = found
+            layers.append((_refused(name, found), ()))
+        else:
+            engines.append(found)
+            layers.append(found.layer())
     if not engines:
         raise _no_answer(errors)
     first = engines[0].answer
     resolved = first.resolved
     bounds = roofline_section(first)
     per_user = users_section([engine.answer for engine in engines])
-    best = min((_verdict_of(engine) for engine in engines), key=list(VERDICTS).index)
-    verdict = _verdict(engines)
-    refusals = tuple(
-        f"{find_engine(name).title}: {error.message}." for name, error in errors.items()
-    )
-    notes = _notes(engines)
+    best = best_verdict(engine.answer.result.verdict for engine in engines)
+    summary = _summary(engines)
+    refusals = [f"{find_engine(name).title}: {error.message}." for name, error in errors.items()]
+    about_bytes, *notes = _notes(engines)
+    shown = shown_notes(tuple(notes), first, bounds if roofline else None, full=full, more=())
     return Report(
         "fit",
-        (verdict, *_heading(request, resolved, full=full)),
+        (summary, *_heading(request, resolved, full=full)),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.workload, resolved.engine.name),
         (*engines[0].figures.values(), *bounds.figures),
         tuple(layers),
-        (
-            _table(engines),
-            *per_user.tables,
-            *(bounds.tables[: None if full else 1] if roofline else ()),
-        ),
-        tuple(dict.fromkeys((*refusals, *notes, *bounds.notes))),
+        (_table(engines), *per_user.tables, *_bound_tables(bounds, full=full, shown=roofline)),
+        tuple(dict.fromkeys((*refusals, about_bytes, *notes, *bounds.notes))),
         (*term_figures(first.result.budget), *per_user.terms, *bounds.terms),
         {
-            **fit_facts(first, verdict),
+            **fit_facts(first, summary),
             "fits": best != "does_not_fit",
             "verdict": best,
             "users": per_user.extra,
             "roofline": bounds.extra,
         },
         verdict=best,
-        shown_notes=(
-            *refusals,
-            notes[0],
-            *shown_notes(notes[1:], first, bounds if roofline else None, full=full, more=()),
-        ),
-        draw=lambda: _picture(engines, verdict),
+        shown_notes=(*refusals, about_bytes, *shown),
+        draw=lambda: _picture(engines, summary),
         has_answers=True,
     )
 
 
-def _request_of(
-    engine: str, request: FitRequest, requests: Mapping[str, FitRequest | AttncalcError] | None
-) -> FitRequest:
-    """Return the engine's request. Raises its AttncalcError if it has none."""
-    if requests is None:
-        return dataclasses.replace(request, engine=engine)
-    found = requests[engine]
-    if isinstance(found, AttncalcError):
-        raise found
-    return found
+def _answer_of(requests: Mapping[str, FitRequest | AttncalcError], engine: str) -> _Supported:
+    """Return the engine's answer. Raises AttncalcError if it does not support the request."""
+    request = requests[engine]
+    if isinstance(request, AttncalcError):
+        raise request
+    answer = Answer.to(request)
+    return _Supported(answer.resolved.engine.title, answer, answer_figures(answer, engine))
+
+
+def _bound_tables(bounds: Section, *, full: bool, shown: bool) -> tuple[Table, ...]:
+    """Return the tables of the lower bounds of time, if they are shown; the first unless `full`."""
+    if not shown:
+        return ()
+    if full:
+        return bounds.tables
+    return bounds.tables[:1]
 
 
 def _refused(name: str, error: AttncalcError) -> dict[str, Any]:
@@ -165,26 +164,26 @@ def _no_answer(errors: dict[str, AttncalcError]) -> AttncalcError:
     )
 
 
-def _picture(engines: Sequence[_Supported], verdict: str) -> Picture | None:
+def _picture(engines: Sequence[_Supported], summary: str) -> Picture | None:
     """Return bars of each figure, one per engine, and the roofline of a GPU."""
-    resolved, (bounds, _) = engines[0].answer.resolved, engines[0].answer.bounds
+    resolved = engines[0].answer.resolved
+    charts: list[Chart] = []
+    for name in _CHARTS:
+        row = FIGURES[name]
+        values = [(engine.title, engine.figures[name].value) for engine in engines]
+        chart = bars(name, row.chart_title, row.unit, values)
+        if chart:
+            charts.append(chart)
+    bounds, _ = engines[0].answer.bounds
+    if bounds:
+        charts.append(roofline_chart(bounds))
     *facts, _ = request_facts(resolved)
     caches = dict.fromkeys(request_facts(engine.answer.resolved)[-1] for engine in engines)
-    drawn = [
-        bars(
-            name,
-            row.chart_title,
-            row.unit,
-            [(engine.title, engine.figures[name].value) for engine in engines],
-        )
-        for name, row in ((name, FIGURES[name]) for name in _CHARTS)
-    ]
-    charts: list[Chart] = [chart for chart in drawn if chart]
     return picture(
         place(resolved),
-        verdict,
+        summary,
         [", ".join(filter(None, facts))],
-        [*charts, *([roofline_chart(bounds)] if bounds else [])],
+        charts,
         _CHARTS[:2],
         engine=", ".join(engine.title for engine in engines),
         dtypes=" or ".join(caches),
@@ -197,43 +196,38 @@ def _heading(request: FitRequest, resolved: ResolvedRequest, *, full: bool) -> t
         return heading(
             request.model, f"every engine on {hardware(resolved)}", *request_facts(resolved)
         )
-    assumed = (f"ASSUMED: {request.model.assumed}",) if request.model.assumed else ()
-    return (", ".join(filter(None, (place(resolved), *request_facts(resolved)))), *assumed)
+    facts = ", ".join(filter(None, (place(resolved), *request_facts(resolved))))
+    if request.model.assumed:
+        return facts, f"ASSUMED: {request.model.assumed}"
+    return (facts,)
 
 
 def _table(engines: Sequence[_Supported]) -> Table:
     """Return one row per engine. The memory column is left out if all engines have the same, or it
     is too wide.
     """
-
-    def sizes(header: str, name: str) -> tuple[Column, list[str]]:
-        return unit_column(header, [engine.figures[name].whole for engine in engines], BYTES)
-
-    columns: list[tuple[Column, list[str]]] = [
-        (Column("", "left"), [engine.title for engine in engines]),
-        (Column("bytes", "left"), [engine.answer.result.layout.bound for engine in engines]),
-        sizes("one\nsequence", "kv_bytes_per_sequence"),
-        (Column("tokens"), [engine.figures["kv_tokens"].human for engine in engines]),
-        (
-            Column("concurrent\nrequests"),
-            [f"{float(engine.answer.result.pool.concurrency):,.2f}" for engine in engines],
-        ),
-        (Column("max.\nbatch"), [limit(engine.figures["max_batch"]) for engine in engines]),
-        (Column("max.\ncontext"), [limit(engine.figures["max_context"]) for engine in engines]),
+    rows = rows_of(engine.layer() for engine in engines)
+    for row, engine in zip(rows, engines, strict=True):
+        row["title"] = engine.title
+    memory = AnswerColumn("kv_memory", "KV\nmemory", unit=BYTES)
+    columns = [
+        text_column("title", ""),
+        text_column("bound", "bytes"),
+        AnswerColumn("kv_bytes_per_sequence", "one\nsequence", unit=BYTES),
+        AnswerColumn("kv_tokens", "tokens"),
+        AnswerColumn("concurrency", "concurrent\nrequests", lambda requests: f"{requests:,.2f}"),
+        AnswerColumn("max_batch", "max.\nbatch", missing="no limit"),
+        AnswerColumn("max_context", "max.\ncontext", missing="no limit"),
     ]
-    narrow = column_table(columns)
-    wide = column_table([*columns[:2], sizes("KV\nmemory", "kv_memory"), *columns[2:]])
-    several = len({engine.figures["kv_memory"].whole for engine in engines}) > 1
+    wide = answer_table(rows, [*columns[:2], memory, *columns[2:]])
+    several = len({row["kv_memory"] for row in rows}) > 1
     if several and max(map(len, table_lines(wide))) <= WIDTH:
         return wide
-    return narrow
-
-
-def _verdict_of(engine: _Supported) -> Verdict:
-    return engine.answer.result.verdict
+    return answer_table(rows, columns)
 
 
 def _title(engine: _Supported) -> str:
+    """Return its name, and if it starts with short requests only, up to which length."""
     result = engine.answer.result
     starts = "starts" if result.budget.kv_memory_low else "may start"
     longest = result.longest_request
@@ -242,16 +236,14 @@ def _title(engine: _Supported) -> str:
     return engine.title
 
 
-def _verdict(engines: Sequence[_Supported]) -> str:
+def _summary(engines: Sequence[_Supported]) -> str:
     """Return 'FITS with vLLM, ideal; DOES NOT FIT with transformers.'"""
-    titles = {
-        name: [_title(engine) for engine in engines if _verdict_of(engine) == name]
-        for name in VERDICTS
-    }
-    return (
-        "; ".join(f"{VERDICTS[name]} with {', '.join(of)}" for name, of in titles.items() if of)
-        + "."
-    )
+    titles = grouped((engine.answer.result.verdict, _title(engine)) for engine in engines)
+    parts = []
+    for verdict, word in VERDICTS.items():
+        if verdict in titles:
+            parts.append(f"{word} with {', '.join(titles[verdict])}")
+    return f"{'; '.join(parts)}."
 
 
 def _notes(engines: Sequence[_Supported]) -> tuple[str, ...]:
@@ -261,10 +253,7 @@ def _notes(engines: Sequence[_Supported]) -> tuple[str, ...]:
     titles = grouped(
         (note, engine.title) for engine in engines for note in fit_notes(engine.answer)
     )
-    return (
-        "bytes: 'lower' is a lower bound; 'reserved' is what the engine allocates.",
-        *(
-            note if len(names) == len(engines) else f"{', '.join(names)}: {note}"
-            for note, names in titles.items()
-        ),
-    )
+    notes = ["bytes: 'lower' is a lower bound; 'reserved' is what the engine allocates."]
+    for note, names in titles.items():
+        notes.append(note if len(names) == len(engines) else f"{', '.join(names)}: {note}")
+    return tuple(notes)
