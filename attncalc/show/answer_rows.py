@@ -43,6 +43,20 @@ def ask_each(
         yield question, found
 
 
+def answers_of(
+    questions: Iterable[Question], answer: Callable[[Question], Answer]
+) -> tuple[list[Answer], list[AttncalcError]]:
+    """Return the answers of the questions that have one, in their order, and the others' errors."""
+    answers = []
+    errors = []
+    for _, found in ask_each(questions, answer):
+        if isinstance(found, AttncalcError):
+            errors.append(found)
+        else:
+            answers.append(found)
+    return answers, errors
+
+
 class AnswerColumn(NamedTuple):
     """A column of the table of a list."""
 
@@ -64,6 +78,18 @@ def text_column(name: str, header: str) -> AnswerColumn:
 def answer_table(rows: Sequence[Row], columns: Iterable[AnswerColumn]) -> Table:
     """Return the table of a list: a row per answer."""
     return column_table(_filled(column, rows) for column in columns)
+
+
+def transposed(table: Table) -> Table:
+    """Return the table with a column per answer: the first cell of a row is its header, and the
+    headers are labels.
+    """
+    headers, *rows = [
+        (column.header, *cells)
+        for column, cells in zip(table.columns, zip(*table.rows, strict=True), strict=True)
+    ]
+    label, *others = headers
+    return Table((Column(label, "left"), *map(Column, others)), tuple(rows))
 
 
 def _filled(column: AnswerColumn, rows: Sequence[Row]) -> tuple[Column, list[str]]:

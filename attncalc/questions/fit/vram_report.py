@@ -9,9 +9,10 @@ from ...model import plural
 from ...quantity import Quantity
 from ...serving.fit import Deployment
 from ...serving.vram import Need, UsualGpu, Vram
+from ...show.answer_rows import AnswerColumn, answer_table, text_column, transposed
 from ...show.bar import gib, gib_range
 from ...show.figures import SUM, FigureRow, FigureRows, Given
-from ...show.report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
+from ...show.report import Figure, Report, Table, workload_facts
 from ...show.request import request_facts
 from ...show.text import first_that_fits
 from ...show.users import unshared
@@ -39,17 +40,16 @@ FIGURES = FigureRows(
 def vram_report(found: Vram, *, full: bool = False) -> Report:
     """Return the memory that is needed, for several contexts, and the GPUs that have it."""
     asked = found.asked
-    resolved = found.asked.resolved
+    resolved = asked.resolved
     model = resolved.request.model
     answer = _answer(asked)
+    heading = [answer, subject(asked, resolved.engine.title)]
+    if model.assumed:
+        heading.append(f"ASSUMED: {model.assumed}")
     notes = tuple(_notes(found))
     report = Report(
         "vram",
-        (
-            answer,
-            subject(asked, resolved.engine.title),
-            *([f"ASSUMED: {model.assumed}"] if model.assumed else []),
-        ),
+        tuple(heading),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         needed_figures(asked),
@@ -61,7 +61,7 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
             "engine": resolved.engine.name,
             "gpus": resolved.gpus,
             "contexts": [_context_facts(one) for one in found.needs],
-            "quants": [{"gpu_gb": gb, "weights_dtype": quant} for gb, quant in found.quants],
+            "quants": _quants_facts(found),
             "quant_contexts": [
                 {"weights_dtype": quant, "gpu_gb": gb, "context": context or None}
                 for quant, contexts in found.quant_contexts
@@ -73,6 +73,7 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
     if found.quant_contexts:
         return report._replace(tables=(_table(found, ()), _quant_contexts_table(found)))
     quants = [_quants_table(found)] if any(quant for _, quant in found.quants) else []
+    # GPUs with little memory leave a screen first
     left_out = range(1 if full else max(1, len(found.gpus)))
     return first_that_fits(
         report._replace(tables=(_table(found, found.gpus[n:]), *quants)) for n in left_out
@@ -129,69 +130,85 @@ def subject(need: Need, engine: str, of: str = "", *, with_weights: bool = True)
 
 
 _TOO_LARGE = "does not fit"
+_OF_CONTEXTS = (
+    AnswerColumn("context", "", lambda tokens: f"{count(tokens)}\ntokens"),
+    AnswerColumn("kv_needed", "KV cache, GiB", lambda size: f"{size / GIB:.2f}"),
+    AnswerColumn("needed_high", "needed at most, GiB", gib),
+    AnswerColumn("gpu_memory", "GPU that is enough, GiB", gib),
+)
+
+
+def _gpus(number: int) -> str:
+    return plural(number, "GPU")
 
 
 def _table(found: Vram, gpus: Sequence[UsualGpu]) -> Table:
     """Return a column per context: what it needs, and the fewest GPUs of each kind."""
-    needs = found.needs
-
-    def numbers(gpu: UsualGpu) -> list[str]:
-        return [plural(number, "GPU") if number else "-" for number in gpu.fewest]
-
-    rows = [
-        ("KV cache, GiB", *(f"{int(one.cache) / GIB:.2f}" for one in needs)),
-        ("needed at most, GiB", *(gib(one.high) for one in needs)),
-        ("GPU that is enough, GiB", *(gib(one.memory) for one in needs)),
-        *((f"{gpu.name}, {gib(gpu.need.memory)} GiB", *numbers(gpu)) for gpu in gpus),
-    ]
-    headers = [f"{count(tokens)}\ntokens" for tokens in found.contexts]
-    return Table((LABEL, *map(Column, headers)), tuple(rows), missing=_TOO_LARGE)
+    rows = []
+    for i, one in enumerate(found.needs):
+        rows.append({**_context_facts(one), **{gpu.name: gpu.fewest[i] for gpu in gpus}})
+    columns = [*_OF_CONTEXTS]
+    for gpu in gpus:
+        columns.append(AnswerColumn(gpu.name, f"{gpu.name}, {gib(gpu.need.memory)} GiB", _gpus))
+    return transposed(answer_table(rows, columns))._replace(missing=_TOO_LARGE)
 
 
 def _quants_table(found: Vram) -> Table:
-    tokens = count(found.contexts[0])
-    columns = [(Column(f"llama.cpp, {tokens} tokens", "left"), ["largest type of GGUF files"])]
-    columns += [(Column(f"{gb} GB"), [quant or "-"]) for gb, quant in found.quants]
-    return column_table(columns)._replace(missing=_TOO_LARGE)
+    """Return a column per size of GPU: the largest type of GGUF files that it holds."""
+    asked = f"llama.cpp, {count(found.contexts[0])} tokens"
+    columns = (
+        AnswerColumn("gpu_gb", asked, lambda size: f"{size} GB"),
+        text_column("weights_dtype", "largest type of GGUF files"),
+    )
+    return transposed(answer_table(_quants_facts(found), columns))._replace(missing=_TOO_LARGE)
 
 
 def _quant_contexts_table(found: Vram) -> Table:
-    headers = (
-        Column("longest context\nwith llama.cpp", "left"),
-        *(Column(f"\n{gb} GB") for gb, _ in found.quants),
+    """Return a row per type of GGUF files: the longest context on each size of GPU."""
+    sizes = [f"{size} GB" for size, _ in found.quants]
+    rows = []
+    for name, contexts in found.quant_contexts:
+        longest = dict(zip(sizes, contexts, strict=True))
+        rows.append({"name": name, **{size: n or None for size, n in longest.items()}})
+    columns = (
+        text_column("name", "longest context\nwith llama.cpp"),
+        *(AnswerColumn(size, f"\n{size}") for size in sizes),
     )
-    rows = (
-        (name, *(count(tokens) if tokens else "-" for tokens in longest))
-        for name, longest in found.quant_contexts
-    )
-    return Table(headers, tuple(rows), missing=_TOO_LARGE)
+    return answer_table(rows, columns)._replace(missing=_TOO_LARGE)
 
 
 def _notes(found: Vram) -> Iterator[str]:
     resolved = found.asked.resolved
+    tokens = found.contexts[0]
     yield from resolved.workload.assumed
     if found.assumes_context:
-        yield (
-            f"{count(found.contexts[0])} tokens are assumed: -c sets another context, -b several "
-            "requests."
-        )
+        yield (f"{count(tokens)} tokens are assumed: -c sets another context, -b several requests.")
     if resolved.request.shared_tokens and not Deployment(resolved).shares_prefix:
         yield unshared(resolved)
     share = found.asked.budget.share
     if share and share.numerator != share.denominator:
         yield f"{resolved.engine.title} takes {share.text} of a GPU's memory ({share.option})."
-    # on a desktop's GPU the engine and the weights are others by default
-    servers = [
-        one for one in found.gpus if one.need.resolved.gpu and not one.need.resolved.gpu.runs_files
-    ]
-    best = min(servers or found.gpus, key=lambda gpu: gpu.need.resolved.gpus, default=None)
-    name, gpus = (best.name, best.need.resolved.gpus) if best else ("h100-80gb", 1)
+    gpu = _detailed_gpu(found)
     # --gpu takes the model's own context
-    asked = f"-c {found.contexts[0]} " if found.assumes_context else ""
-    yield (
-        f"{asked}--gpu {f'{gpus}x' if gpus > 1 else ''}{name} shows that GPU in detail, --gpu all "
-        "every known GPU."
-    )
+    asked = f"-c {tokens} --gpu" if found.assumes_context else "--gpu"
+    yield f"{asked} {gpu} shows that GPU in detail, --gpu all every known GPU."
+
+
+def _detailed_gpu(found: Vram) -> str:
+    """Return the kind of which the fewest GPUs are enough, as --gpu takes it: '2xh100-80gb'."""
+    # on a desktop's GPU the engine and the weights are others by default
+    servers = []
+    for one in found.gpus:
+        gpu = one.need.resolved.gpu
+        if gpu and not gpu.runs_files:
+            servers.append(one)
+    best = min(servers or found.gpus, key=lambda gpu: gpu.need.resolved.gpus, default=None)
+    if best is None:
+        return "h100-80gb"
+    gpus = best.need.resolved.gpus
+    if gpus == 1:
+        return best.name
+    return f"{gpus}x{best.name}"
 
 
 def needed_figures(of: Need) -> tuple[Figure, ...]:
@@ -236,3 +253,7 @@ def _context_facts(of: Need) -> dict[str, int]:
         "needed_high": of.high,
         "gpu_memory": of.memory,
     }
+
+
+def _quants_facts(found: Vram) -> list[dict[str, int | str | None]]:
+    return [{"gpu_gb": size, "weights_dtype": quant} for size, quant in found.quants]

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from ...cost.params import params
 from ...engines import ENGINES, find_engine
 from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
+from ...hardware import Gpu
 from ...model import ModelSpec
 from ...options import options_of
 from ...serving import vram as of_vram
@@ -23,6 +23,7 @@ from ...serving.fit import USEFUL_CONTEXT
 from ...serving.request import FitRequest
 from ...serving.vram import Need, quick_need
 from ...serving.weight_format import released_dtype, weight_bits
+from ...show.answer_rows import answers_of, ask_each
 from ...show.report import Report
 from ...units import count, is_auto
 from ..arguments import takes
@@ -112,23 +113,17 @@ def what_fits_report_of(
 
 
 def _on_each_gpu(model: ModelLike, options: FitOptions) -> of_vram.WhatFits:
-    needs = []
-    problems = []
-    for kind in sorted(map(gpu, gpu_names()), key=lambda one: one.memory):
-        try:
-            # without Ollama's default, which leaves on the host what is too large
-            of_kind: FitOptions = {
-                **options,
-                "n_gpu_layers": options.get("n_gpu_layers"),
-                "gpu": kind,
-            }
-            request = read_fit_request(model, of_kind, is_compared=True)
-            needs.append(quick_need(with_useful_context(request, options)))
-        except AttncalcError as error:  # its engine cannot split the model so, for example
-            problems.append(error)
+    def need_on(kind: Gpu) -> Need:
+        # without Ollama's default, which leaves on the host what is too large
+        of_kind: FitOptions = {**options, "n_gpu_layers": options.get("n_gpu_layers"), "gpu": kind}
+        request = read_fit_request(model, of_kind, is_compared=True)
+        return quick_need(with_useful_context(request, options))
+
+    kinds = sorted(map(gpu, gpu_names()), key=lambda one: one.memory)
+    needs, errors = answers_of(kinds, need_on)
     if not needs:
-        raise problems[0]
-    return of_vram.WhatFits(tuple(needs), tuple(error.message for error in problems))
+        raise errors[0]
+    return of_vram.WhatFits(tuple(needs), tuple(error.message for error in errors))
 
 
 def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
@@ -142,20 +137,21 @@ def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
         "engine": _engine(smallest, options),
     }
     needs: list[Need] = []
-    problems: list[AttncalcError] = []
+    errors: list[AttncalcError] = []
     tried = 0
-    for model in models:
+    for _, found in ask_each(models, partial(_in_widest_weights, options)):
         tried += 1
-        try:
-            needs += filter(None, [_in_widest_weights(model, options)])
-        except AttncalcError as error:
-            problems.append(error)
+        if isinstance(found, AttncalcError):
+            errors.append(found)
+        elif found:
+            needs.append(found)
         if len(needs) == most:
             break
-    needs = needs or [*_smallest(models, options)]
     if not needs:
-        raise problems[-1]
-    reasons = tuple(error.message for error in problems)
+        needs = _smallest(models, options)
+    if not needs:
+        raise errors[-1]
+    reasons = tuple(error.message for error in errors)
     return of_vram.WhatFits(tuple(needs), reasons, len(models), len(models) - tried)
 
 
@@ -166,13 +162,19 @@ def _without_auto(options: FitOptions) -> FitOptions:
     return options
 
 
-def _smallest(models: Sequence[ModelSpec], options: FitOptions) -> Iterator[Need]:
-    """Yield what the smallest model that is possible needs in its narrowest weights."""
-    for model in reversed(models):
+def _smallest(models: Sequence[ModelSpec], options: FitOptions) -> list[Need]:
+    """Return what the smallest model that is possible needs in its narrowest weights; [] if none
+    is.
+    """
+
+    def need_of(model: ModelSpec) -> Need:
         *_, narrowest = _types(model, options)
-        with suppress(AttncalcError):
-            yield quick_need(_request(model, {**options, "weights_dtype": narrowest}))
-            return
+        return quick_need(_request(model, {**options, "weights_dtype": narrowest}))
+
+    for _, found in ask_each(reversed(models), need_of):
+        if not isinstance(found, AttncalcError):
+            return [found]
+    return []
 
 
 def _models(options: FitOptions) -> list[ModelSpec]:
@@ -203,25 +205,29 @@ def _engine(request: FitRequest, options: FitOptions) -> str:
     return request.engine
 
 
-def _in_widest_weights(model: ModelSpec, options: FitOptions) -> Need | None:
+def _in_widest_weights(options: FitOptions, model: ModelSpec) -> Need | None:
     """Return what the model needs in the widest weights that are sure to fit; None if none do.
 
     Raises AttncalcError if the model is not possible, or shorter than the context.
     """
-    problem = None
+
+    def need_in(dtype: str | None) -> Need | None:
+        request = _request(model, {**options, "weights_dtype": dtype})
+        if _is_too_large(request):
+            return None
+        return quick_need(request)
+
+    errors = []
     is_possible = False
-    for name in _types(model, options):
-        try:
-            request = _request(model, {**options, "weights_dtype": name})
-            found = None if _is_too_large(request) else quick_need(request)
-        except AttncalcError as error:  # the type does not suit the model's widths, for example
-            problem = problem or error
+    for _, found in ask_each(_types(model, options), need_in):
+        if isinstance(found, AttncalcError):  # the type does not suit the model's widths
+            errors.append(found)
             continue
         is_possible = True
         if found and found.verdict == "fits":
             return found
-    if problem and not is_possible:
-        raise problem
+    if errors and not is_possible:
+        raise errors[0]
     return None
 
 
@@ -271,16 +277,18 @@ def _is_too_large(request: FitRequest) -> bool:
     Each takes at least the bits of most weights of its type. This is quicker than the sizes of all
     tensors.
     """
-    gpu = request.gpu
-    dtype = request.weights_dtype or released_dtype(request.model)
-    options = options_of(EngineOptions).items()
-    if gpu is None or (
-        any(option.needs_gpu and name in request.engine_args for name, option in options)
-        and not gpu.is_cpu
-    ):
+    device = request.gpu
+    if device is None or (_places_on_host(request) and not device.is_cpu):
         return False
+    dtype = request.weights_dtype or released_dtype(request.model)
+    bits = int(weight_bits(dtype)) if dtype else 16
     gpus = request.gpus or (request.tp or 1) * request.pp * request.dp
-    return (
-        int(params(request.model).total) * int(weight_bits(dtype) if dtype else 16) // 8
-        > gpus * gpu.memory
-    )
+    return int(params(request.model).total) * bits // 8 > gpus * device.memory
+
+
+def _places_on_host(request: FitRequest) -> bool:
+    """Return whether an option leaves some of the weights on the host."""
+    for name, option in options_of(EngineOptions).items():
+        if option.needs_gpu and name in request.engine_args:
+            return True
+    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from ...cost.training.fits import (
 )
 from ...cost.training.work import duration, work
 from ...errors import AttncalcError
+from ...show.answer_rows import answers_of
 from ...show.report import Report
 from ...show.verdicts import VERDICTS
 from ...units import BYTES, human
@@ -122,16 +122,9 @@ def trainable_report(options: TrainOptions, *, full: bool = False) -> Report:
     """Return the built-in models that can be trained on a GPU, the largest first. Raises
     AttncalcError if none can.
     """
-    found: list[Answer] = []
-    for name in preset_names():
-        # a kind without a training path, or a model that is shorter, for example
-        with suppress(AttncalcError):
-            request = read_train_request(name, options)
-            if change := widest_tuned(request.asked):
-                answer = request_answer(
-                    request._replace(run=change.run), with_changes=False, plain=True
-                )
-                found.append(answer._replace(changes=(change,)))
+    # a kind without a training path, or a model that is shorter, for example, has an error
+    answers, _ = answers_of(preset_names(), partial(_widest_tuned, options))
+    found = [answer for answer in answers if answer]
     if not found:
         read_train_request(preset_names()[-1], options)  # raises the error of an option
         raise AttncalcError(
@@ -142,22 +135,32 @@ def trainable_report(options: TrainOptions, *, full: bool = False) -> Report:
     )
 
 
+def _widest_tuned(options: TrainOptions, name: str) -> Answer | None:
+    """Return the answer of a model with the changes that train most of its weights; None if it is
+    not sure to fit.
+    """
+    request = read_train_request(name, options)
+    change = widest_tuned(request.asked)
+    if change is None:
+        return None
+    answer = request_answer(request._replace(run=change.run), with_changes=False, plain=True)
+    return answer._replace(changes=(change,))
+
+
 def request_report(request: TrainRequest, *, full: bool = False) -> Report:
     """Return the report of a request: of one GPU, or one row per known GPU."""
     if not request.all_gpus:
         return train_report(request_answer(request), full=full)
-    answers = [*filter(None, (_on_gpu(request, name) for name in gpu_names()))]
+    answers, errors = answers_of(gpu_names(), partial(_on_gpu, request))
     if not answers:
-        request.asked.changed(gpu=gpu_names()[0])  # raises the error of an option
+        raise errors[0]
     return gpus_report(answers, as_asked=request.run, full=full)
 
 
-def _on_gpu(request: TrainRequest, name: str) -> Answer | None:
-    """Return the answer of a request on one GPU, as with --gpu; None if an option cannot be on that
-    GPU.
+def _on_gpu(request: TrainRequest, name: str) -> Answer:
+    """Return the answer of a request on one GPU, as with --gpu. Raises AttncalcError if an option
+    cannot be on that GPU.
     """
-    with suppress(AttncalcError):
-        asked = request.asked.changed(gpu=gpu_of(name))
-        run = request.searched(asked).run
-        return request_answer(request._replace(run=run, options=asked.options), with_changes=False)
-    return None
+    asked = request.asked.changed(gpu=gpu_of(name))
+    run = request.searched(asked).run
+    return request_answer(request._replace(run=run, options=asked.options), with_changes=False)
