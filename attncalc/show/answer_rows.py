@@ -13,9 +13,10 @@ from ..model import plural
 from ..records import NamedTuple
 from ..search import grouped
 from ..serving.fit import Verdict
+from ..units import column as scaled
 from ..units import count
 from .bar import gib, gib_range
-from .report import Column, Figure, Table, column_table, unit_column
+from .report import Column, Figure, Table, column_table
 from .verdicts import VERDICTS
 
 Question = TypeVar("Question")
@@ -69,6 +70,20 @@ class AnswerColumn(NamedTuple):
     align: Literal["left", "right"] = "right"
     missing: str = "-"  # what a cell without a value says
 
+    def cells(self, values: Sequence[Any]) -> tuple[str, list[str]]:
+        """Return the multiple of the unit in which all values are, '' without one, and the values
+        as text.
+        """
+        if self.unit:
+            unit, texts = scaled([value or 0 for value in values], self.unit)
+        else:
+            unit = ""
+            texts = ["" if value is None else self.text(value) for value in values]
+        for i, value in enumerate(values):
+            if value is None:
+                texts[i] = self.missing
+        return unit, texts
+
 
 def text_column(name: str, header: str) -> AnswerColumn:
     """Return a column of words."""
@@ -77,7 +92,12 @@ def text_column(name: str, header: str) -> AnswerColumn:
 
 def answer_table(rows: Sequence[Row], columns: Iterable[AnswerColumn]) -> Table:
     """Return the table of a list: a row per answer."""
-    return column_table(_filled(column, rows) for column in columns)
+    filled = []
+    for column in columns:
+        unit, texts = column.cells([row[column.name] for row in rows])
+        header = f"{column.header}\n{unit}" if unit else column.header
+        filled.append((Column(header, column.align), texts))
+    return column_table(filled)
 
 
 def transposed(table: Table) -> Table:
@@ -90,20 +110,6 @@ def transposed(table: Table) -> Table:
     ]
     label, *others = headers
     return Table((Column(label, "left"), *map(Column, others)), tuple(rows))
-
-
-def _filled(column: AnswerColumn, rows: Sequence[Row]) -> tuple[Column, list[str]]:
-    """Return a column with its cells."""
-    values = [row[column.name] for row in rows]
-    if column.unit:
-        head, texts = unit_column(column.header, [value or 0 for value in values], column.unit)
-    else:
-        head = Column(column.header, column.align)
-        texts = ["" if value is None else column.text(value) for value in values]
-    for i, value in enumerate(values):
-        if value is None:
-            texts[i] = column.missing
-    return head, texts
 
 
 # Verdicts

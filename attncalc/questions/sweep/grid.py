@@ -6,15 +6,16 @@ import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 from ...engines import DEFAULT_ENGINE, find_engine
 from ...errors import AttncalcError
+from ...show.answer_rows import AnswerColumn, answer_table, text_column
 from ...show.lists import WIDTH
 from ...show.notes import WARNING
 from ...show.report import Column, Report, Table, number
 from ...show.text import table_lines
-from ...units import BYTES, FLOP, PARAMS, SECONDS, column, count, quotient
+from ...units import BYTES, FLOP, PARAMS, SECONDS, count, quotient
 from ..train.figures import days_text
 from .axes import shown
 from .columns import ERROR, NEED, TIMES, unit_of
@@ -127,7 +128,8 @@ def _grid(sweep: Sweep, varying: Sequence[str], figure: str, cells: Sequence[Row
     place = {name: i for i, name in enumerate(sweep.names)}
     across = _across(varying)
     down = [name for name in varying if name != across]
-    unit, texts = _texts(figure, [row[place[figure]] for row in cells])
+    values = [row[place[figure]] for row in cells]
+    unit, texts = _column(figure, "", values).cells(values)
     headers: dict[Any, int] = {}  # {value of the axis across: width of its column}
     lines: dict[tuple[Any, ...], dict[Any, str]] = {}
     for row, text in zip(cells, texts, strict=True):
@@ -174,48 +176,42 @@ def _without_repeats(labels: Sequence[list[str]]) -> list[list[str]]:
 
 
 def _table(sweep: Sweep, cells: Sequence[Row], *, without: Collection[str]) -> Table:
+    rows = [dict(zip(sweep.names, row, strict=True)) for row in cells]
     columns = []
-    texts = []
-    for i, name in enumerate(sweep.names):
-        if name in without:
-            continue
-        values = [row[i] for row in cells]
+    for name in sweep.names:
         if name == ERROR:
-            if not any(values):
-                continue
-            columns.append(Column(ERROR, "left"))
-            texts.append([value or "" for value in values])
-            continue
-        unit, column_texts = _texts(name, values)
-        header = "\n".join(textwrap.wrap(name.replace("_", " "), 9, break_long_words=False))
-        if unit:
-            header += f"\n{unit}"
-        columns.append(Column(header, "left" if unit_of(name) is None else "right"))
-        texts.append(column_texts)
-    return Table(tuple(columns), tuple(zip(*texts, strict=True)))
+            if any(row[ERROR] for row in rows):
+                columns.append(text_column(ERROR, ERROR)._replace(missing=""))
+        elif name not in without:
+            header = "\n".join(textwrap.wrap(name.replace("_", " "), 9, break_long_words=False))
+            columns.append(_column(name, header, [row[name] for row in rows]))
+    return answer_table(rows, columns)
 
 
-def _texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
-    """Return the unit of a column, '' for none, and its cells."""
+def _column(name: str, header: str, values: Sequence[Any]) -> AnswerColumn:
+    """Return the column of a figure or an axis with these values."""
     unit = unit_of(name)
-    numbers = [value for value in values if value is not None]
-    if unit in (BYTES, FLOP, PARAMS) and all(isinstance(value, int) for value in numbers):
-        unit_name, texts = column([value or 0 for value in values], unit)
-        for i, value in enumerate(values):
-            if value is None:
-                texts[i] = "-"
-        return unit_name, texts
-    return "", [_text(value, unit) for value in values]
+    has_ratio = any(isinstance(value, float) for value in values)
+    if unit in (BYTES, FLOP, PARAMS) and not has_ratio:
+        return AnswerColumn(name, header, unit=unit)
+    align: Literal["left", "right"] = "left" if unit is None else "right"
+    return AnswerColumn(name, header, _time if unit == SECONDS else _text, align=align)
 
 
-def _text(value: Any, unit: str | None) -> str:
-    if value is None:
-        return "-"
+def _time(value: float) -> str:
     if isinstance(value, float):
-        return quotient(value, unit) if unit == SECONDS else number(value)
+        return quotient(value, SECONDS)
+    return days_text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return number(value)
     if isinstance(value, int):
-        return days_text(value) if unit == SECONDS else count(value)
-    return str(value).replace("_", " ") if value in ("may_not_fit", "does_not_fit") else str(value)
+        return count(value)
+    if value in ("may_not_fit", "does_not_fit"):
+        return str(value).replace("_", " ")
+    return str(value)
 
 
 def context_warning(sweep: Sweep) -> str:
