@@ -48,6 +48,8 @@ class Bar(NamedTuple):
     cache: tuple[int, int]  # the least and the most that is left for the cache
     has_others: bool = False  # whether the runtime has what other programs hold
     owner: str = "the GPU"  # what has the memory: 'the GPU', 'each GPU', 'the CPU'
+    # whether a terminal shows its words only, which take a line less
+    in_words: bool = False
 
     def parts(self) -> dict[str, str]:
         """Return {part: its size in words}, with both ends of a range: 'runtime 0.3 to 2.4 GiB'."""

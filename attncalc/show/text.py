@@ -117,7 +117,7 @@ def _heading_lines(report: Report, width: int, with_bar: bool) -> Sequence[Line]
 
 
 def _bar_lines(bar: Bar, width: int, with_bar: bool) -> list[Line]:
-    if with_bar and width >= WIDTH:
+    if with_bar and width >= WIDTH and not bar.in_words:
         return [(Piece("  "), *line) for line in bar.lines()]
     return _lines(line for words in bar.words() for line in wrapped(f"  {words}", "    ", width))
 

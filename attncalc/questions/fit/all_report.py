@@ -94,7 +94,7 @@ def fit_all_report(
     summary = _summary(engines)
     refusals = [f"{find_engine(name).title}: {error.message}." for name, error in errors.items()]
     about_bytes, *notes = _notes(engines)
-    shown = shown_notes(tuple(notes), first, bounds if roofline else None, full=full, more=())
+    shown = shown_notes(tuple(notes), first, bounds if roofline else None, full=full)
     return Report(
         "fit",
         (summary, *_heading(request, resolved, full=full)),

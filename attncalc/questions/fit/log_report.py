@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,19 +24,19 @@ from ...logs.comparison import (
 )
 from ...logs.doctor import NAME_THE_LOGS_MODEL, LoadState, diagnose, load_state, named_otherwise
 from ...logs.messages import PYTORCH
-from ...logs.startup_log import REPEATED, Load, StartupLog
+from ...logs.startup_log import REPEATED, Load, LogRefusal, StartupLog
 from ...model import ModelSpec, plural
 from ...records import NamedTuple
 from ...serving.answer import Answer
-from ...serving.fit import fit
+from ...serving.fit import Verdict, fit
 from ...serving.launch import launch_command
 from ...serving.request import FitRequest, ResolvedRequest, resolve
 from ...serving.suggestions import Suggestion
+from ...show.blocks import Block, Form, bar_block, note_blocks, on_one_screen, whole
 from ...show.lists import WIDTH, wrapped
 from ...show.notes import is_decisive
 from ...show.report import LABEL, Column, Report, Section, Table, heading, times
 from ...show.request import command_table, request_facts
-from ...show.text import first_that_fits
 from ...show.users import users_section
 from ...units import BYTES, count, human, truncate
 from .facts import changes_facts
@@ -46,6 +47,8 @@ from .tables import cache_tables, lines_table, precise_range
 
 _REQUESTS = "concurrent requests"
 _REST = "--full adds the figures of the log, the cache and notes."
+_CHANGES_IN_FULL = "--full adds the figures of the log, all changes with their commands and notes."
+_CACHE_IN_FULL = "--full adds the cache, its blocks and notes."
 _OF_REQUEST = (
     "'attncalc fit MODEL --gpu GPU --log FILE' computes whether a context that holds the request "
     "fits."
@@ -61,8 +64,44 @@ _LABELS = {
     "log_ends": "NO RESULT",
     "no_failure": "NO FAILURE",
 }
+_NOT_STARTED = "DID NOT START"
 # Changes on the screen without --full, if there is room.
 _MOST_CHANGES = 7
+# The worth of the blocks of a screen, the least first.
+_BAR, _NOTES = range(2)
+
+
+class _Given(NamedTuple):
+    """What the engine was started with, which a command must not change."""
+
+    # the share in the log, with which it had its memory; a request without a GPU has none
+    share: str | None
+    # the dtype of the log's checkpoint, by its name or its size: it needs no option
+    weights_dtype: str | None
+    is_within: bool  # whether another program started it: then no command of the engine starts it
+    resolved: ResolvedRequest  # by the log and the options
+
+
+class _Reading(NamedTuple):
+    """What follows from a log and the options beside it."""
+
+    log: StartupLog
+    request: FitRequest  # the options, with what only the log has
+    comparison: LogComparison
+    answer: Answer  # the prediction with the log's memory
+    diagnosis: Diagnosis | None  # why the engine did not start; None if it did
+    other_model: str  # why the log is of another model, as a sentence; '' if it is not
+    load: LoadState | None  # how the server copes with its requests; None if that is not asked
+    given: _Given
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether requests wait, or the batch that is asked for is more than fits: the screen is
+        about the load then.
+        """
+        if self.load is None or not self.comparison.agrees:
+            return False
+        return self.load.load is None or bool(self.load.load.waiting)
 
 
 def log_report(
@@ -77,85 +116,124 @@ def log_report(
 
     Raises AttncalcError as `compare` and `diagnose` do.
     """
-    is_longer = request.workload.context > (request.model.max_context or request.workload.context)
+    read = _read(request, log, named)
+    diagnosis = read.diagnosis
+    comparison = read.comparison
+    sentence, tables = _in_words(read)
+    own_notes = tuple(_notes(comparison, read.answer.resolved, log))
+    report = answer_report(read.answer)
+    report = report._replace(
+        heading=(sentence, *_heading(read, full=full)),
+        verdict=_verdict_of_colour(read, full=full),
+        notes=(*own_notes, *report.notes),
+        checks=comparison.checks,
+        extra={**report.extra, **_facts(read)},
+        footer=(),  # the log has the engine's own lines
+    )
+    if diagnosis:
+        report = report._replace(notes=(*diagnosis.notes, *own_notes))
+        if not full:
+            return _refusal_on_one_screen(report, diagnosis, read.given)
+        tables += [*_changes(diagnosis, read.given), *_compared_tables(comparison)]
+        return report._replace(tables=tuple(tables), shown_notes=None)
+    if read.is_waiting and not full:
+        return report._replace(tables=tuple(tables), shown_notes=(_REST,))
+    tables += _compared_tables(comparison)
+    if read.other_model:
+        return report._replace(tables=tuple(tables), shown_notes=(NAME_THE_LOGS_MODEL,))
+    fitting = _fitting(read.answer, full=full)
+    tables += fitting.tables
+    shown = tuple(dict.fromkeys((*own_notes, *fitting.notes)))
+    if full:
+        return report._replace(tables=tuple(tables), shown_notes=shown)
+    blocks = [bar_block(_BAR), whole(*tables), *note_blocks(shown, _NOTES)]
+    return on_one_screen(report, blocks, lambda left_out: (_CACHE_IN_FULL,))
+
+
+def _in_words(read: _Reading) -> tuple[str, list[Table]]:
+    """Return the answer as a sentence, and tables with further sentences and changes of a load."""
+    if read.diagnosis:
+        sentence = f"{_label(read.diagnosis, read.log)}: {read.diagnosis.reason}"
+    else:
+        sentence = _verdict(read.comparison, read.other_model)
+    if read.load is None:
+        return sentence, []
+    engine = read.answer.resolved.engine
+    first, *others = _load_sentences(read.load, engine.running_option)
+    tables = [*_load_changes(read.load), lines_table([sentence])]
+    if others:
+        tables.insert(0, lines_table(others))
+    return first, tables
+
+
+def _verdict_of_colour(read: _Reading, *, full: bool) -> Verdict:
+    """Return the verdict that a terminal colours."""
+    if read.diagnosis or not read.comparison.agrees:
+        return "does_not_fit"
+    if read.is_waiting and not full:
+        return "may_not_fit"
+    return "fits"
+
+
+def _read(request: FitRequest, log: StartupLog, named: ModelSpec | None) -> _Reading:
+    """Return what follows from the log. Raises AttncalcError as `compare` and `diagnose` do."""
+    longest = request.model.max_context
+    is_longer = longest is not None and request.workload.context > longest
     # an engine that wrote a log was not refused for it
     if is_longer and find_engine(log.engine).long_context_variable:
         request = request.with_engine_args(allow_long_max_model_len=True)
-    asked, (request, by_size) = request, _with_logged_sizes(request, log)
+    asked = request
+    request, by_size = _with_logged_sizes(asked, log)
     comparison = compare(request, log)
     request = request.with_engine_args(**comparison.inferred)
-    # a folder has a checkpoint of that dtype; a repository with a preset's name is as released
-    is_by_size = request.weights_dtype != asked.weights_dtype
-    is_stored = (
-        is_by_size and log.served and (named is None or log.served.startswith(("/", ".", "~")))
-    )
-    weights_dtype = request.weights_dtype if is_stored else log.checkpoint_dtype
-    share = log.settings.get("gpu_memory_utilization")
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
     if diagnosis and diagnosis.cause != "other_model":
         noted = diagnosis._replace(notes=(*by_size, *diagnosis.notes))
         diagnosis = _with_context(noted, request, asked.workload.context)
     answer = Answer.to(comparison.request)
-    resolved = resolve(request) if request.gpu else answer.resolved
-    given = _Given(share, weights_dtype, log.within is not None, resolved)
-    other_model = (
-        "" if diagnosis or comparison.agrees else named_otherwise(request.model, log, named)
+    resolved = answer.resolved
+    if request.gpu:
+        resolved = resolve(request)
+    given = _Given(
+        log.settings.get("gpu_memory_utilization"),
+        _dtype_of_checkpoint(request, asked, log, named),
+        log.within is not None,
+        resolved,
     )
-    printed = None if comparison.agrees else log.logged.get("kv_tokens")
-    tokens = (printed and printed.number) or answer.result.pool.tokens
-    load = (
-        None
-        if diagnosis or other_model
-        else load_state(request, log, comparison.memory, int(tokens))
-    )
-    report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
-    verdict = _why(diagnosis, log) if diagnosis else _verdict(comparison, other_model)
-    tables = [lines_table([verdict])]
-    is_waiting = (
-        load and (load.load is None or load.load.waiting) and comparison.agrees and not full
-    )
-    shown: tuple[str, ...] | None = (_REST,) if is_waiting else None
-    if diagnosis and full:
-        tables += _changes(diagnosis, given)
-    elif diagnosis:
-        shown = (
-            *diagnosis.notes,
-            "--full adds the figures of the log, all changes with their commands and notes.",
-        )
-    if load:
-        tables = [*_load_tables(load, answer.resolved.engine.running_option), *tables]
-    if comparison.checks and shown is None:
-        tables.append(_checks_table(comparison))
-    if comparison.estimates and shown is None:
-        tables.append(_estimates_table(comparison.estimates))
-    if other_model:
-        shown = (NAME_THE_LOGS_MODEL,)
-    elif diagnosis is None and not is_waiting:
-        fitting = _fitting(answer, full=full)
-        tables += fitting.tables
-        shown = tuple(dict.fromkeys((*notes, *fitting.notes)))
-    head = (
-        model_heading(answer.result)
-        if diagnosis is None
-        else _heading(request, answer, log, full=full)
-    )
-    words, *others = tables
-    (first,), *rest = words.rows
-    report = report._replace(
-        heading=(first, *head),
-        verdict="does_not_fit"
-        if diagnosis or not comparison.agrees
-        else "may_not_fit"
-        if is_waiting
-        else "fits",
-        shown_notes=shown,
-        tables=(*([words._replace(rows=tuple(rest))] if rest else []), *others),
-        notes=(*diagnosis.notes, *notes) if diagnosis else (*notes, *report.notes),
-        checks=comparison.checks,
-        extra={**report.extra, **_facts(comparison, diagnosis, load, log, given)},
-        footer=(),  # the log has the engine's own lines
-    )
-    return report if diagnosis is None or full else _within_a_screen(report, diagnosis, given)
+    other_model = ""
+    if diagnosis is None and not comparison.agrees:
+        other_model = named_otherwise(request.model, log, named)
+    load = None
+    if diagnosis is None and not other_model:
+        tokens = int(answer.result.pool.tokens)
+        printed = log.logged.get("kv_tokens")
+        if printed and printed.number and not comparison.agrees:
+            tokens = int(printed.number)
+        load = load_state(request, log, comparison.memory, tokens)
+    return _Reading(log, request, comparison, answer, diagnosis, other_model, load, given)
+
+
+def _dtype_of_checkpoint(
+    request: FitRequest, asked: FitRequest, log: StartupLog, named: ModelSpec | None
+) -> str | None:
+    """Return the dtype of the log's checkpoint, which needs no option; None if it is not known.
+
+    A folder has a checkpoint of the dtype that its size shows; a repository with a preset's name is
+    as released.
+    """
+    is_by_size = request.weights_dtype != asked.weights_dtype
+    if is_by_size and log.served and (named is None or log.served.startswith(("/", ".", "~"))):
+        return request.weights_dtype
+    return log.checkpoint_dtype
+
+
+def _refusal_on_one_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
+    """Return the report with as many changes as a screen has room for, and at least with the
+    first.
+    """
+    forms = (Form(tuple(_changes(diagnosis, given, most))) for most in range(_MOST_CHANGES, 0, -1))
+    notes = Form(notes=(*diagnosis.notes, _CHANGES_IN_FULL))
+    return on_one_screen(report, [Block(forms), Block([notes])])
 
 
 def _fitting(answer: Answer, *, full: bool) -> Section:
@@ -166,9 +244,7 @@ def _fitting(answer: Answer, *, full: bool) -> Section:
     figures = answer_figures(answer)
     notes = (*fit_notes(answer), *users.notes)
     if not full:
-        return users._replace(
-            notes=(*filter(is_decisive, notes), "--full adds the cache, its blocks and notes.")
-        )
+        return users._replace(notes=tuple(filter(is_decisive, notes)))
     cache = cache_tables(answer, figures, detail_figures(answer.result, figures))
     return users._replace(tables=(*users.tables, *cache), notes=notes)
 
@@ -185,14 +261,14 @@ def _with_logged_sizes(asked: FitRequest, log: StartupLog) -> tuple[FitRequest, 
     request = with_failed_cache(by_weights, log)
     notes = []
     if by_weights is not asked:
+        in_dtype = f"Weights in {request.weights_dtype}: by their size in the log."
         if "tp" in log.settings:
-            of_ranks = ""
+            notes.append(f"{in_dtype} --weights-dtype sets another.")
         else:
-            of_ranks = ", or --tp if the log is of one of several GPUs,"
-        dtype = request.weights_dtype
-        notes.append(
-            f"Weights in {dtype}: by their size in the log. --weights-dtype{of_ranks} sets another."
-        )
+            notes.append(
+                f"{in_dtype} --weights-dtype, or --tp if the log is of one of several GPUs, sets "
+                "another."
+            )
     if request is not by_weights:
         tokens = count(request.workload.context)
         notes.append(
@@ -216,34 +292,26 @@ def _with_context(diagnosis: Diagnosis, request: FitRequest, context: int) -> Di
     return diagnosis._replace(changes=(change, *diagnosis.changes), advice=())
 
 
-def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
-    """Return the report with as many changes as a screen has room for, and at least with the
-    first.
+def _heading(read: _Reading, *, full: bool) -> tuple[str, ...]:
+    """Return the heading. That of a start that failed has the request's GPUs, and without `full` it
+    lacks the attention if that takes several lines.
     """
-    changes = (_changes(diagnosis, given, most) for most in range(_MOST_CHANGES, 0, -1))
-    return first_that_fits(report._replace(tables=(*report.tables, *tables)) for tables in changes)
-
-
-def _heading(
-    request: FitRequest, answer: Answer, log: StartupLog, *, full: bool
-) -> tuple[str, ...]:
-    """Return the heading with the request's GPUs. The short one lacks the attention if that takes
-    several lines.
-    """
-    resolved = resolve(request) if request.gpu else answer.resolved
-    if request.gpu or log.devices < 2:
-        gpus = hardware(resolved)
-    else:
-        gpus = f"{log.devices} GPUs"
+    if read.diagnosis is None:
+        return model_heading(read.answer.result)
+    request = read.request
+    resolved = read.given.resolved
+    gpus = hardware(resolved)
+    if request.gpu is None and read.log.devices > 1:
+        gpus = f"{read.log.devices} GPUs"
     first, *others = heading(
         request.model, f"{resolved.engine.title} on {gpus}", *request_facts(resolved)
     )
-    version = ", ".join(answer.result.layout.facts)
-    return (
-        first if full or len(first) <= WIDTH else request.model.title,
-        *others,
-        *filter(None, (version,)),
-    )
+    if len(first) > WIDTH and not full:
+        first = request.model.title
+    version = ", ".join(read.answer.result.layout.facts)
+    if version:
+        others.append(version)
+    return (first, *others)
 
 
 def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
@@ -251,41 +319,16 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
 
     `reason` is why there is no model, as a sentence.
     """
-    engine = find_engine(log.engine)
     diagnosis = diagnose_alone(log, gpu)
     refusal = log.refusal
     assert refusal is not None
-    stated = refusal.cause or refusal.program
-    of = f"of '{truncate(log.model)}'" if log.model else "without a model"
-    if log.within:
-        name = f"{log.within.title} ({engine.title})"
-    else:
-        name = " ".join(filter(None, (engine.title, log.version)))
-    if refusal.program and not log.within:
-        name = refusal.program
-    what = "message" if stated and not log.model else f"start-up log {of}"
-    computed = "which changes start, and how many requests then fit."
-    if diagnosis.cause in ("cache_full", "requests_limited"):
-        computed = (
-            "the tokens per request and what fits, if the log has the lines of the start too."
-        )
-    notes = [
-        reason,
-        f"Only the log was read: 'attncalc fit MODEL --log FILE --gpu GPU' computes {computed}",
-    ]
-    if stated:
-        notes = [_OF_REQUEST] if refusal.tokens else []
-    if log.is_assumed and refusal.program == PYTORCH:
-        notes.insert(
-            0,
-            "No line names a server: if one printed it, --engine vllm or --engine sglang has its "
-            "options.",
-        )
-    elif log.is_assumed and not (log.within or refusal.program):
-        notes.insert(
-            0, f"No line names the engine: {engine.title} is assumed; --engine names another."
-        )
+    what = "start-up log without a model"
+    if log.model:
+        what = f"start-up log of '{truncate(log.model)}'"
+    elif refusal.cause or refusal.program:
+        what = "message"
     is_well = diagnosis.cause == "no_failure"
+    notes = tuple(_refusal_notes(diagnosis, log, refusal, reason))
     facts = {
         "fits": is_well,
         "agrees": is_well,
@@ -294,27 +337,68 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
     }
     return Report(
         "diagnosis",
-        (_why(diagnosis, log), f"{name}  {what}"),
+        (f"{_label(diagnosis, log)}: {diagnosis.reason}", f"{_program(log, refusal)}  {what}"),
         {},
         {},
         (),
         tables=(_advice_table(diagnosis),) if diagnosis.advice else (),
-        notes=tuple(notes),
+        notes=notes,
         verdict="fits" if is_well else "does_not_fit",
         extra={**facts, "gpu": gpu and gpu.name, "refusal": _refusal_facts(diagnosis, log)},
-        shown_notes=tuple(notes),
+        shown_notes=notes,
     )
 
 
+def _program(log: StartupLog, refusal: LogRefusal) -> str:
+    """Return what wrote the log: 'Ollama (llama.cpp)', 'vLLM 0.11.0', or 'PyTorch'."""
+    engine = find_engine(log.engine)
+    if log.within:
+        return f"{log.within.title} ({engine.title})"
+    if refusal.program:
+        return refusal.program
+    if log.version:
+        return f"{engine.title} {log.version}"
+    return engine.title
+
+
+def _refusal_notes(
+    diagnosis: Diagnosis, log: StartupLog, refusal: LogRefusal, reason: str
+) -> Iterator[str]:
+    """Yield which engine is assumed, why there is no model, and what can be computed with one."""
+    if log.is_assumed and refusal.program == PYTORCH:
+        yield (
+            "No line names a server: if one printed it, --engine vllm or --engine sglang has its "
+            "options."
+        )
+    elif log.is_assumed and not (log.within or refusal.program):
+        title = find_engine(log.engine).title
+        yield f"No line names the engine: {title} is assumed; --engine names another."
+    if refusal.cause or refusal.program:
+        if refusal.tokens:
+            yield _OF_REQUEST
+        return
+    yield reason
+    only = "Only the log was read: 'attncalc fit MODEL --log FILE --gpu GPU' computes"
+    if diagnosis.cause in ("cache_full", "requests_limited"):
+        yield (
+            f"{only} the tokens per request and what fits, if the log has the lines of the start "
+            "too."
+        )
+    else:
+        yield f"{only} which changes start, and how many requests then fit."
+
+
 def _advice_table(diagnosis: Diagnosis) -> Table:
-    texts = [
-        f"{each.option}: {each.change}" if each.option else each.change for each in diagnosis.advice
-    ]
+    title = "Change, or add to the command:"
     if diagnosis.cause in ("log_ends", "no_failure"):
         title = "Next:"
-    else:
-        title = "Change, or add to the command:"
-    return lines_table([title, *texts])
+    texts = [title]
+    for advice in diagnosis.advice:
+        if advice.option:
+            texts.append(f"{advice.option}: {advice.change}")
+        else:
+            texts.append(advice.change)
+    return lines_table(texts)
 
 
 def _refusal_facts(diagnosis: Diagnosis, log: StartupLog) -> dict[str, Any]:
@@ -324,55 +408,58 @@ def _refusal_facts(diagnosis: Diagnosis, log: StartupLog) -> dict[str, Any]:
     return {"kind": log.refusal.kind if log.refusal else None, **facts, "advice": advice}
 
 
-def _facts(
-    comparison: LogComparison,
-    diagnosis: Diagnosis | None,
-    load: LoadState | None,
-    log: StartupLog,
-    given: _Given,
-) -> dict[str, Any]:
+def _facts(read: _Reading) -> dict[str, Any]:
     """Return the keys of JSON that only a log has."""
+    comparison = read.comparison
+    diagnosis = read.diagnosis
+    load = None
+    if read.load and read.load.load:
+        load = _load_facts(read.load.load, read.load)
     facts = {
-        "agrees": comparison.agrees and not comparison.misses
-        if diagnosis is None
-        else diagnosis.cause == "no_failure",
+        "agrees": comparison.agrees and not comparison.misses,
         "checks": [check.facts() for check in comparison.checks],
         "estimates": [
             {**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates
         ],
-        "suggestions": changes_facts(diagnosis.changes, partial(_command, given=given))
-        if diagnosis
-        else [],
-        "load": load and load.load and _load_facts(load.load, load),
+        "suggestions": [],
+        "load": load,
     }
     if diagnosis is None:
         return facts
-    refusal = _refusal_facts(diagnosis, log)
     return {
         **facts,
+        "agrees": diagnosis.cause == "no_failure",
+        "suggestions": changes_facts(diagnosis.changes, partial(_command, given=read.given)),
         "fits": False,
         "verdict": "does_not_fit",
         "summary": diagnosis.reason,
-        "refusal": refusal,
+        "refusal": _refusal_facts(diagnosis, read.log),
     }
 
 
-def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
-    kind, where = (log.refusal.kind, log.refusal.where) if log.refusal else ("", "")
+def _label(diagnosis: Diagnosis, log: StartupLog) -> str:
+    """Return what became of the engine, as the first words of the screen."""
+    refusal = log.refusal
+    if refusal and refusal.cause:
+        return _LABELS.get(diagnosis.cause, _NOT_STARTED)
+    if refusal is None:
+        return _NOT_STARTED
+    return _label_of_refusal(refusal, log)
+
+
+def _label_of_refusal(refusal: LogRefusal, log: StartupLog) -> str:
+    if refusal.kind == "overloaded":
+        return "LOAD"
+    if refusal.kind == "unfinished" and refusal.where != "other":
+        return "NO RESULT"
+    had_started = refusal.where in ("serving", "requests", "tokens", "killed")
+    if had_started or (refusal.where == "other" and log.logged):
+        return "STOPPED"
     # a message alone does not say whether the server had started
-    printed = (log.logged, log.budget.keys() - {"gpu_memory"})
-    label = "DID NOT START"
-    if log.refusal and log.refusal.cause:
-        label = _LABELS.get(diagnosis.cause, label)
-    elif kind == "overloaded":
-        label = "LOAD"
-    elif kind == "unfinished" and where != "other":
-        label = "NO RESULT"
-    elif where in ("serving", "requests", "tokens", "killed") or (where == "other" and log.logged):
-        label = "STOPPED"
-    elif kind == "out_of_memory" and where in ("", "rest") and not any(printed):
-        label = "OUT OF MEMORY"
-    return f"{label}: {diagnosis.reason}"
+    is_alone = not log.logged and not log.budget.keys() - {"gpu_memory"}
+    if is_alone and refusal.kind == "out_of_memory" and refusal.where in ("", "rest"):
+        return "OUT OF MEMORY"
+    return _NOT_STARTED
 
 
 def _verdict(comparison: LogComparison, other_model: str) -> str:
@@ -380,14 +467,14 @@ def _verdict(comparison: LogComparison, other_model: str) -> str:
         return f"DIFFERS: {other_model}"
     if not comparison.checks:
         return "NOTHING TO COMPARE: the log has no figures of the cache."
-    if comparison.agrees and (memory := comparison.misses):
+    if comparison.misses and comparison.agrees:
+        place = _place(comparison.misses)
         return (
-            f"DIFFERS: the KV memory is {_place(memory)} the estimate. Check --gpu, --tp and "
+            f"DIFFERS: the KV memory is {place} the estimate. Check --gpu, --tp and "
             "--weights-dtype."
         )
-    agrees = "AGREES: all figures are within the log's rounding."
     if comparison.agrees:
-        return agrees
+        return "AGREES: all figures are within the log's rounding."
     return "DIFFERS: see the figures below."
 
 
@@ -404,73 +491,62 @@ def _load_facts(load: Load, state: LoadState) -> dict[str, Any]:
     }
 
 
-def _load_tables(state: LoadState, running_option: str) -> list[Table]:
-    """Return the load in words, and the changes with which the cache holds all requests.
-
-    `running_option` is the engine's that limits the running requests.
+def _load_sentences(state: LoadState, running_option: str) -> list[str]:
+    """Return the load in words. `running_option` is the engine's that limits the running
+    requests.
     """
+    texts = []
     load = state.load
-    texts = list[str]()
-    tokens = f"{'about ' if load else ''}{count(state.tokens_per_request)} tokens"
+    tokens = f"{count(state.tokens_per_request)} tokens"
+    if load:
+        tokens = f"about {tokens}"
+    held = count(state.fitting)
     if state.fitting < state.requests:
-        verdict, of = ("DOES NOT FIT", f" of {count(state.requests)}")
-    else:
-        verdict, of = ("FITS", "")
+        held = f"{held} of {count(state.requests)}"
     if state.longest:
-        part = f"{state.longest / state.tokens_per_request:.2f} x"
+        part = state.longest / state.tokens_per_request
         texts.append(
-            f"DOES NOT FIT: {part} of one request of {tokens}. More than {count(state.longest)} "
-            "are refused."
+            f"DOES NOT FIT: {part:.2f} x of one request of {tokens}. More than "
+            f"{count(state.longest)} are refused."
         )
     elif state.is_asked:
-        texts.append(
-            f"{verdict}: the logged memory holds {count(state.fitting)}{of} requests of {tokens}."
-        )
-    if load:
-        if state.is_asked:
-            holds = ""
-        else:
-            holds = f" The cache holds {count(state.fitting)}{of} such requests."
-        texts.append(f"LOAD: {requests_in_words(load)}: {tokens} per request.{holds}")
-    if load and load.preempted:
-        texts.append(
-            "Running requests lost their cache and are computed again "
-            f"({plural(load.preempted, 'line')})."
-        )
-    if load and load.waiting and not load.is_full:
+        verdict = "DOES NOT FIT" if state.fitting < state.requests else "FITS"
+        texts.append(f"{verdict}: the logged memory holds {held} requests of {tokens}.")
+    if load is None:
+        return texts
+    of_load = f"LOAD: {requests_in_words(load)}: {tokens} per request."
+    if not state.is_asked:
+        of_load = f"{of_load} The cache holds {held} such requests."
+    texts.append(of_load)
+    if load.preempted:
+        lines = plural(load.preempted, "line")
+        texts.append(f"Running requests lost their cache and are computed again ({lines}).")
+    if load.waiting and not load.is_full:
         texts.append(
             "The cache is not full: the limit of running requests is reached "
             f"({running_option}), or prompts are still computed."
         )
-    tables = [lines_table(texts)]
-    if state.fitting < state.requests and (
-        state.is_asked or (load and load.waiting and load.is_full)
-    ):
-        columns = (
-            Column("change", "left"),
-            Column(_REQUESTS if state.longest else f"of {count(state.requests)} run"),
-        )
-        results = [
-            (change.flag, change.result.pool.concurrency, change.result.resolved)
-            for change in state.changes
-        ]
-        rows = tuple(
-            (flag, times(each, 2) if state.longest else count(int(each) * resolved.replicas))
-            for flag, each, resolved in results
-        )
-        tables.append(Table(columns, rows or (("no change that was tried", ""),)))
-    return tables
+    return texts
 
 
-class _Given(NamedTuple):
-    """What the engine was started with, which a command must not change."""
-
-    # the share in the log, with which it had its memory; a request without a GPU has none
-    share: str | None
-    # the dtype of the log's checkpoint, by its name or its size: it needs no option
-    weights_dtype: str | None
-    is_within: bool  # whether another program started it: then no command of the engine starts it
-    resolved: ResolvedRequest  # by the log and the options
+def _load_changes(state: LoadState) -> Iterator[Table]:
+    """Yield the changes with which the cache holds all requests, if it does not hold them now."""
+    load = state.load
+    is_too_much = load is not None and load.waiting and load.is_full
+    if state.fitting >= state.requests or not (state.is_asked or is_too_much):
+        return
+    rows = []
+    for change in state.changes:
+        concurrency = change.result.pool.concurrency
+        if state.longest:
+            rows.append((change.flag, times(concurrency, 2)))
+        else:
+            in_all = int(concurrency) * change.result.resolved.replicas
+            rows.append((change.flag, count(in_all)))
+    if not rows:
+        rows.append(("no change that was tried", ""))
+    header = _REQUESTS if state.longest else f"of {count(state.requests)} run"
+    yield Table((Column("change", "left"), Column(header)), tuple(rows))
 
 
 def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> list[Table]:
@@ -482,51 +558,60 @@ def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> li
         return [_advice_table(diagnosis)]
     if diagnosis.cause in ("other_model", "other_error"):
         return []
-    if not diagnosis.changes:
-        text = "No change was computed."
-        if diagnosis.tried:
-            text = (
-                f"No change that was computed makes it start, alone or combined: {diagnosis.tried}."
-            )
+    if not diagnosis.changes and diagnosis.tried:
+        tried = diagnosis.tried
+        text = f"No change that was computed makes it start, alone or combined: {tried}."
         return [lines_table([text])]
+    if not diagnosis.changes:
+        return [lines_table(["No change was computed."])]
     changes = diagnosis.changes[:most]
+    tables = [_changes_table(changes, given)]
+    for change in changes:
+        command = _command(change.result.resolved, given)
+        if command is None:
+            continue
+        which = "it"
+        if len(changes) > 1:
+            which = _typed(change, given)
+        tables += command_table(command, f"with {which}:")
+        if most is not None:
+            break
+    return tables
+
+
+def _changes_table(changes: Sequence[Suggestion], given: _Given) -> Table:
+    """Return each change, in several lines if it is long, and what then fits."""
     rows = []
     for change in changes:
         first, *others = wrapped(_typed(change, given), "  ", WIDTH - len(_REQUESTS) - 4)
         longest = change.result.longest_request
         if longest:
-            room = f"up to {count(longest)} tokens"
+            rows.append((first, f"up to {count(longest)} tokens"))
         else:
-            room = times(change.result.pool.concurrency, 2)
-        rows += [(first, room), *((line, "") for line in others)]
-    tables = [Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))]
-    commands = [
-        (change, command)
-        for change in changes
-        if (command := _command(change.result.resolved, given))
-    ]
-    for change, command in commands if most is None else commands[:1]:
-        which = _typed(change, given) if len(changes) > 1 else "it"
-        tables += command_table(command, f"with {which}:")
-    return tables
+            rows.append((first, times(change.result.pool.concurrency, 2)))
+        rows += [(line, "") for line in others]
+    return Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))
 
 
 def _typed(change: Suggestion, given: _Given) -> str:
     """Return a change as it is typed in the engine's command, as '--kv-cache-dtype fp8'; of
     attncalc without one.
     """
-    before, after = (_command(one, given) for one in (given.resolved, change.result.resolved))
-    options = [re.split(" (?=-)", command or "") for command in (before, after)]
-    if before and after:
-        own = [option for option in options[1] if option not in options[0]]
-    else:
-        own = []
-    # the model alone
-    if own:
-        own[:1] = [own[0] if own[0].startswith("-") else own[0].split()[-1]]
-    else:
-        own[:1] = []
-    return " ".join(own) or change.flag or change.change
+    words = change.flag or change.change
+    before = _command(given.resolved, given)
+    after = _command(change.result.resolved, given)
+    if not before or not after:
+        return words
+    options = _options(before)
+    own = [option for option in _options(after) if option not in options]
+    if own and not own[0].startswith("-"):
+        own[0] = own[0].split()[-1]  # the model alone
+    return " ".join(own) or words
+
+
+def _options(command: str) -> list[str]:
+    """Return the program with its arguments, then each option with its value."""
+    return re.split(" (?=-)", command)
 
 
 def _command(resolved: ResolvedRequest, given: _Given) -> str | None:
@@ -544,12 +629,18 @@ def _command(resolved: ResolvedRequest, given: _Given) -> str | None:
     return launch_command(resolved._replace(request=request))
 
 
+def _compared_tables(comparison: LogComparison) -> Iterator[Table]:
+    """Yield the figures of the cache, then the estimates, each beside what the log has."""
+    if comparison.checks:
+        yield _checks_table(comparison)
+    if comparison.estimates:
+        yield _estimates_table(comparison.estimates)
+
+
 def _checks_table(comparison: LogComparison) -> Table:
-    memory = comparison.memory
-    if memory:
-        source = "\n".join(wrapped(f"from {memory.source}", "", WIDTH // 2 - 4))
-    else:
-        source = ""
+    source = ""
+    if comparison.memory:
+        source = "\n".join(wrapped(f"from {comparison.memory.source}", "", WIDTH // 2 - 4))
     cells = [
         (
             check.label,
@@ -606,33 +697,25 @@ def _place(estimate: Estimate) -> str:
     """Return where the logged size is: an estimate is not wrong inside its range."""
     if estimate.inside:
         return "in the range"
-    return f"{human(abs(estimate.outside), BYTES)} {'above' if estimate.outside > 0 else 'below'}"
+    size = human(abs(estimate.outside), BYTES)
+    if estimate.outside > 0:
+        return f"{size} above"
+    return f"{size} below"
 
 
 def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog) -> list[str]:
     notes = []
-    version = resolved.args.engine_version
     if comparison.memory and comparison.memory.missing:
         notes.append(
             f"The log has no line '{comparison.memory.missing}': the states are not compared. "
             "Their memory is the predicted one."
         )
-    if comparison.guessed and log.releases and not comparison.checks:
-        notes.append(f"The log has no version: {version} is the newest whose lines it may have.")
-    elif comparison.guessed and comparison.checks:
-        if comparison.agrees:
-            by_lines = "by its lines, " if log.releases else ""
-            notes.append(
-                f"The log has no version: {by_lines}{version} is the newest with which all "
-                "figures agree."
-            )
-        else:
-            notes.append(
-                f"The log has no version: no known one agrees, so the newest, {version}, is "
-                "compared; --engine-version sets another."
-            )
+    if comparison.guessed:
+        notes += _version_notes(comparison, resolved.args.engine_version, log)
     if log.starts > 1:
-        number = f"more than {REPEATED}" if log.starts > REPEATED else log.starts
+        number = str(log.starts)
+        if log.starts > REPEATED:
+            number = f"more than {REPEATED}"
         notes.append(f"The log has {number} starts: the last is compared.")
     if any(estimate.name == "weights" and not estimate.inside for estimate in comparison.estimates):
         notes.append(
@@ -641,10 +724,30 @@ def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog
         )
     if comparison.agrees:
         return notes
-    if log.model not in (None, title := resolved.request.model.title):
+    title = resolved.request.model.title
+    if log.model not in (None, title):
         notes.append(f"The log is of '{truncate(log.model)}', and the prediction of {title}.")
     if 0 < len(log.available) < resolved.devices:
         notes.append(
             "The log has the memory of one rank; the rank with the least memory limits the blocks."
         )
     return [*notes, "If the log lacks an argument, give it as an option; options override the log."]
+
+
+def _version_notes(
+    comparison: LogComparison, version: str | None, log: StartupLog
+) -> Iterator[str]:
+    """Yield which version is assumed of a log without one."""
+    without = "The log has no version"
+    if not comparison.checks:
+        if log.releases:
+            yield f"{without}: {version} is the newest whose lines it may have."
+    elif not comparison.agrees:
+        yield (
+            f"{without}: no known one agrees, so the newest, {version}, is compared; "
+            "--engine-version sets another."
+        )
+    elif log.releases:
+        yield f"{without}: by its lines, {version} is the newest with which all figures agree."
+    else:
+        yield f"{without}: {version} is the newest with which all figures agree."

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...engines.engine import Refusal
 from ...model import plural
 from ...serving.answer import Answer, bounds_of
 from ...serving.devices import device_memory
-from ...serving.fit import FitResult
+from ...serving.fit import FitResult, Verdict
 from ...serving.launch import launch_command
 from ...serving.memory_budget import MemoryBudget
 from ...serving.request import FitRequest, ResolvedRequest, resolve
 from ...serving.suggestions import Suggestion, best_of_each_cost
 from ...serving.users import users
 from ...show.bar import Bar, gib, gib_range
+from ...show.blocks import NOTE, Block, Form, LeftOut, bar_block, note_blocks, on_one_screen, whole
 from ...show.notes import WARNING, beyond, is_decisive
 from ...show.report import Report, Section, Table, heading, workload_facts
 from ...show.request import command_table, request_facts, share_of_replicas
-from ...show.text import HEIGHT, height
 from ...show.users import described, users_section
 from ...show.verdicts import VERDICTS
 from ...units import BYTES, count, human
@@ -71,16 +72,14 @@ def answer_report(
     figures = answer_figures(answer)
     details = detail_figures(result, figures)
     bar = _memory_bar(result)
-    bounds = _bounds(answer, with_variants) if with_bounds else Section(())
+    bounds = Section(())
+    if with_bounds:
+        bounds = _bounds(answer, with_variants)
     per_user = users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
-    in_verdict = [*beyond(resolved.model, resolved.workload)]
-    on_screen = tuple(note for note in notes if note.removeprefix(WARNING) not in in_verdict)
-    times = _times(answer, roofline)
-    head, *facts = _heading(answer, with_speed=not times)
     report = Report(
         "fit",
-        (*times, head, *facts) if result.fits else (head, *times, *facts),
+        _heading(answer, roofline=roofline),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         (*figures.values(), *bounds.figures),
@@ -92,23 +91,39 @@ def answer_report(
             "users": per_user.extra,
             "roofline": bounds.extra,
         },
-        footer=log_table(result) if full else (),
-        verdict="may_not_fit"
-        if result.longest_request or (result.fits and _on_gpus(result))
-        else result.verdict,
+        verdict=_verdict_of_colour(result),
         bar=bar,
         draw=lambda: _picture(answer, bar),
     )
+    in_verdict = [*beyond(resolved.model, resolved.workload)]
+    on_screen = tuple(note for note in notes if note.removeprefix(WARNING) not in in_verdict)
     of_roofline = bounds if roofline else None
     if not full:
         return _on_one_screen(report, answer, figures, on_screen, of_roofline)
-    tables = [*_answer_tables(answer, figures, answer.changes), *devices_table(answer)]
-    tables += [lines_table(model_heading(result)), *cache_tables(answer, figures, details)]
-    tables += [limits_table(answer, figures)] if result.verdict != "fits" else []
+    tables = [
+        *_answer_tables(answer, figures),
+        *devices_table(answer),
+        lines_table(model_heading(result)),
+        *cache_tables(answer, figures, details),
+    ]
+    if roofline:
+        tables = [*bounds.tables, *tables]
+    if result.verdict != "fits":
+        tables.append(limits_table(answer, figures))
     return report._replace(
-        tables=(*(bounds.tables if roofline else ()), *tables, *per_user.tables),
+        tables=(*tables, *per_user.tables),
         shown_notes=shown_notes(on_screen, answer, of_roofline, full=True),
+        footer=log_table(result),
     )
+
+
+def _verdict_of_colour(result: FitResult) -> Verdict:
+    """Return the verdict that a terminal colours: what runs in part only is no plain yes."""
+    if result.longest_request:
+        return "may_not_fit"
+    if result.fits and _on_gpus(result):
+        return "may_not_fit"
+    return result.verdict
 
 
 def _bounds(answer: Answer, with_variants: bool) -> Section:
@@ -117,133 +132,174 @@ def _bounds(answer: Answer, with_variants: bool) -> Section:
     return roofline_section(answer, with_variants=with_variants)
 
 
-def _times(answer: Answer, roofline: bool) -> tuple[str, ...]:
-    """Return the bounds of time in a sentence, if the screen has the roofline and the GPU has
-    bounds.
-    """
+def _times(answer: Answer) -> tuple[str, ...]:
+    """Return the bounds of time in a sentence, if the GPU has bounds."""
     from .roofline import bounds_text
 
-    bounds, _ = answer.bounds if roofline else (None, "")
+    bounds, _ = answer.bounds
+    if bounds is None:
+        return ()
     most = answer.limits[0].max_batch or 0
     resolved = answer.resolved
     of_most = None
-    if bounds and bounds.workload.batch == 1 < most and resolved.replicas == 1:
+    if bounds.workload.batch == 1 < most and resolved.replicas == 1:
         of_most, _ = bounds_of(resolve(resolved.request.with_workload(batch=int(most))))
-    if bounds is None:
-        return ()
     text = bounds_text(bounds, of_most)
-    return (
-        f"If it fitted: {text[0].lower()}{text[1:]}"
-        if answer.result.verdict == "does_not_fit"
-        else text,
-    )
+    if answer.result.verdict == "does_not_fit":
+        return (f"If it fitted: {text[0].lower()}{text[1:]}",)
+    return (text,)
 
 
-def _answer_tables(
-    answer: Answer, figures: Figures, changes: Sequence[Suggestion]
-) -> tuple[Table, ...]:
+def _answer_tables(answer: Answer, figures: Figures) -> tuple[Table, ...]:
     """Return what fits and the command that starts the engine so, or the changes that make it
     fit.
     """
     if answer.result.verdict != "fits":
-        return tuple(changes_tables(answer, changes))
+        return tuple(changes_tables(answer, answer.changes))
     capacity = (capacity_table(answer, figures), *tiers_table(answer))
     return (*capacity, *command_table(launch_command(answer.resolved)))
+
+
+# The default screen. Its blocks by their worth, the least first; warnings stay.
+
+_DEVICES, _CHANGES, _BAR, _NOTES = range(4)
 
 
 def _on_one_screen(
     report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...], bounds: Section | None
 ) -> Report:
-    """Return the report with the tables and the notes of the default screen, which has at most
-    HEIGHT lines.
+    """Return the report with the tables and the notes of the default screen.
 
-    If all changes take more, then only the best of each cost are shown, without the table of
-    devices. With the bounds of time there is no table of what fits, which the verdict says.
+    With the bounds of time there is no table of what fits, which the verdict says, and no command.
     """
-    changes = answer.changes
-    times, *other_times = bounds.tables if bounds and bounds.tables else [None]
-    is_placed = answer.resolved.engine.is_placed(answer.resolved.args)
-    devices = devices_table(answer) if is_placed and times is None else ()
+    times = bounds.tables if bounds else ()
     fits = answer.result.verdict == "fits"
+    blocks = [bar_block(_BAR), *map(whole, times[:1])]
+    if not fits:
+        blocks.append(Block(_changes_forms(answer, with_command=not times), _CHANGES))
+    elif not times:
+        blocks.append(whole(*_answer_tables(answer, figures)))
+    if answer.resolved.engine.is_placed(answer.resolved.args) and not times:
+        devices = Form(devices_table(answer))
+        blocks.append(Block([devices, Form(left_out={"devices": 1})], _DEVICES))
+    decisive = [note for note in notes if is_decisive(note)]
+    n_notes = len(notes) - len(decisive)
+    if bounds:
+        decisive += bounds.notes[:1]
+        n_notes += len(bounds.notes[1:])
+    blocks += note_blocks(decisive, _NOTES)
     in_full = ["budget", "blocks", "log lines"]
     if times and fits:
         in_full.insert(0, "what fits")
-    if other_times:
+    if times[1:]:
         in_full.insert(0, "other attention")
 
-    def with_changes(shown: Sequence[Suggestion], *more: Table) -> Report:
-        if len(shown) < len(changes):
-            left_out = [plural(len(changes) - len(shown), "change")]
-        else:
-            left_out = []
-        tables = _answer_tables(answer, figures, shown)
-        if times:
-            tables = (times, *(table for table in tables if not (fits or table.code)))
-        return report._replace(
-            tables=(*tables, *more),
-            shown_notes=shown_notes(notes, answer, bounds, more=(*in_full, *left_out)),
-        )
+    def closing(left_out: LeftOut) -> tuple[str, ...]:
+        parts = list(in_full)
+        if "devices" in left_out:
+            parts.append("devices")
+        if "change" in left_out:
+            parts.append(plural(left_out["change"], "change"))
+        all_notes = n_notes + left_out.get(NOTE, 0)
+        return _closing(answer, parts, all_notes, has_times=bounds is not None)
 
-    whole = with_changes(changes, *devices)
-    if len(changes) < 2 or height(whole) <= HEIGHT:
-        return whole
+    return on_one_screen(report, blocks, closing)
+
+
+def _changes_forms(answer: Answer, *, with_command: bool) -> Iterator[Form]:
+    """Yield the tables of all changes, then those of fewer, with the best of each cost."""
+    changes = answer.changes
     lines = [len(change_rows(change)) for change in changes]
-    room = HEIGHT - height(with_changes(changes[:1])) + lines[0]
-    room = min(room, sum(lines) - 1)  # all changes would fit only without the table of devices
-    shorter = with_changes(best_of_each_cost(changes, lines, room))
-    if height(shorter) > HEIGHT:  # the notes take a line more
-        shorter = with_changes(best_of_each_cost(changes, lines, room - 1))
-    return shorter
+    shown: tuple[Suggestion, ...] | None = None
+    for room in range(sum(lines), sum(lines[:1]) - 1, -1):
+        fewer = best_of_each_cost(changes, lines, room) if changes else ()
+        if fewer == shown:
+            continue
+        shown = fewer
+        tables = changes_tables(answer, shown)
+        left_out = {}
+        if len(shown) < len(changes):
+            left_out["change"] = len(changes) - len(shown)
+        yield Form(
+            tuple(table for table in tables if with_command or not table.code), left_out=left_out
+        )
 
 
 def shown_notes(
-    notes: tuple[str, ...],
-    answer: Answer,
-    bounds: Section | None = None,
-    *,
-    full: bool = False,
-    more: tuple[str, ...] = ("budget", "blocks", "log lines"),
+    notes: tuple[str, ...], answer: Answer, bounds: Section | None = None, *, full: bool = False
 ) -> tuple[str, ...]:
-    """Return the notes of the screen: by default the decisive ones, and a last line about --full
-    and --roofline.
+    """Return the notes of a screen: by default the decisive ones, and a last line about --full and
+    --roofline.
 
-    `bounds` is None if the screen has no roofline, of whose notes the first says what is assumed;
-    `more` is what --full adds besides notes.
+    `bounds` is None if the screen has no roofline, of whose notes the first says what is assumed.
     """
     of_bounds = bounds.notes if bounds else ()
-    decisive = [note for note in notes if full or is_decisive(note)] + [
-        *of_bounds[: None if full else 1]
-    ]
+    has_times = bounds is not None
+    if full:
+        return (*notes, *of_bounds, *_closing(answer, [], 0, has_times=has_times))
+    decisive = (*filter(is_decisive, notes), *of_bounds[:1])
     left_out = len(notes) + len(of_bounds) - len(decisive)
-    *parts, last = (*more, *([plural(left_out, "note")] if left_out else ())) or ("",)
-    if last and not full:
-        hints = [f"--full adds {', '.join(parts)}{' and ' if parts else ''}{last}"]
-    else:
-        hints = []
-    if bounds is None and answer.has_bounds:
-        hints.append("--roofline adds times")
-    return (*decisive, *([f"{'; '.join(hints)}."] if hints else []))
+    return (*decisive, *_closing(answer, [], left_out, has_times=has_times))
+
+
+def _closing(
+    answer: Answer, parts: Sequence[str], n_notes: int, *, has_times: bool
+) -> tuple[str, ...]:
+    """Return a sentence about what --full adds, and about --roofline unless the screen has the
+    times.
+    """
+    in_full = list(parts)
+    if n_notes:
+        in_full.append(plural(n_notes, "note"))
+    asks_for_times = not has_times and answer.has_bounds
+    if not in_full and asks_for_times:
+        return ("--roofline adds times.",)
+    if not in_full:
+        return ()
+    *first, last = in_full
+    added = last
+    if first:
+        added = f"{', '.join(first)} and {last}"
+    if asks_for_times:
+        return (f"--full adds {added}; --roofline adds times.",)
+    return (f"--full adds {added}.",)
 
 
 # The heading, the bar and the picture
 
 
-def _heading(answer: Answer, *, with_speed: bool = True) -> tuple[str, ...]:
-    """Return the verdict, then the model and where it runs."""
-    result = answer.result
+def _heading(answer: Answer, *, roofline: bool) -> tuple[str, ...]:
+    """Return the verdict, then the model and where it runs.
+
+    With `roofline` there are the bounds of time too: what fits is not worth more than how fast it
+    is, but that it does not fit is.
+    """
+    times = _times(answer) if roofline else ()
+    answered = verdict(answer, with_speed=not times)
+    lines = [*times, answered]
+    if not answer.result.fits:
+        lines = [answered, *times]
+    lines.append(_subject(answer))
+    if answer.resolved.model.assumed:
+        lines.append(f"ASSUMED: {answer.resolved.model.assumed}")
+    return tuple(lines)
+
+
+def _subject(answer: Answer) -> str:
+    """Return the model, its GPUs, how it is split over them, the engine and the dtypes."""
     resolved = answer.resolved
-    if f"version {result.layout.version}" in result.layout.facts:
-        version = f" {result.layout.version}"
-    else:
-        version = ""
+    layout = answer.result.layout
+    engine = resolved.engine.title
+    if f"version {layout.version}" in layout.facts:
+        engine = f"{engine} {layout.version}"
     split, experts, *_, weights, cache = request_facts(resolved)
-    split = ", ".join(filter(None, (split, experts)))
+    facts = [place(resolved)]
     # the split has the data-parallel ranks
     copies = resolved.replicas // (resolved.dp * resolved.args.attn_dp)
-    replicas = f"{count(copies)} replicas" if copies > 1 else ""
-    facts = (place(resolved), replicas, split, f"{resolved.engine.title}{version}", weights, cache)
-    assumed = [f"ASSUMED: {resolved.model.assumed}"] if resolved.model.assumed else []
-    return (verdict(answer, with_speed=with_speed), ", ".join(filter(None, facts)), *assumed)
+    if copies > 1:
+        facts.append(f"{count(copies)} replicas")
+    facts += [split, experts, engine, weights, cache]
+    return ", ".join(filter(None, facts))
 
 
 def model_heading(result: FitResult) -> tuple[str, ...]:
@@ -283,10 +339,121 @@ def hardware(resolved: ResolvedRequest) -> str:
 def verdict(found: Answer, *, with_speed: bool = True) -> str:
     """Return the verdict, and whether the context is beyond the model's maximum."""
     sentence = _verdict(found, with_speed)
-    longer = beyond(found.resolved.model, found.resolved.workload)
-    return " ".join(
-        [sentence, *(text[0].upper() + text[1:] for text in longer if text not in sentence)]
-    )
+    sentences = [sentence]
+    for text in beyond(found.resolved.model, found.resolved.workload):
+        if text not in sentence:
+            sentences.append(text[0].upper() + text[1:])
+    return " ".join(sentences)
+
+
+def _verdict(found: Answer, with_speed: bool) -> str:
+    """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or
+    'STARTS with ...'.
+    """
+    result = found.result
+    if result.refusal:
+        return _refused(result, result.refusal)
+    held = _held_without_cache(result)
+    if not held:
+        limit = _limit_beside_memory(result)
+        if limit:
+            return f"{_answer_words(result)}: {limit}."
+    start, rest = _start(found, with_speed)
+    if held and result.verdict == "does_not_fit" and not result.resolved.is_alone:
+        each = " on each GPU" if result.resolved.devices > 1 else ""
+        return f"{start} needs {held}{each} without any cache.{_more(found)}"
+    if start == "FITS:" and not _used(result):
+        start = f"FITS:{_room(found)}"
+    return f"{start} {_what_is_needed(result, rest)}.{_more(found)}"
+
+
+def _refused(result: FitResult, refusal: Refusal) -> str:
+    """Return why the engine does not start, and whether there would be memory for it."""
+    held = _held_without_cache(result)
+    if held:
+        more = f"Nor does it fit: it needs {held} without any cache."
+        return f"DOES NOT START: {refusal.reason}. {more}"
+    return f"DOES NOT START: {refusal.reason}."
+
+
+def _held_without_cache(result: FitResult) -> str:
+    """Return what is held of one device if there is no memory for a cache; '' if there is."""
+    if result.budget.kv_memory_high:
+        return ""
+    return _held(result.budget, 0)
+
+
+def _what_is_needed(result: FitResult, rest: str) -> str:
+    """Return what one request alone uses, and `rest`, or what a server's requests need:
+    'uses 5.6 to 6.0 of 7.6 GiB with 4,096 tokens of context, at most 67 tokens/s', or
+    '8 requests of 4,096 tokens need 4.00 GiB, 4.1 to 4.6 GiB are free'.
+    """
+    resolved = result.resolved
+    used = _used(result)
+    if used:
+        verb = "needs" if result.verdict == "does_not_fit" else "uses"
+        tokens = count(resolved.workload.context)
+        return f"{verb} {used} with {tokens} tokens of context{rest}"
+    requests = _batch(resolved)
+    share = share_of_replicas(resolved)
+    if share:
+        requests = f"{requests}{share},"
+    need = "needs" if resolved.request.workload.batch == 1 else "need"
+    return f"{requests} {need} {_needed_cache(result)}, {_free_of_needed(result)}"
+
+
+def _answer_words(result: FitResult) -> str:
+    """Return 'FITS', 'MAY NOT FIT' or 'DOES NOT FIT'; or up to which length requests run: 'STARTS
+    with requests up to 17,628 tokens'.
+    """
+    longest = result.longest_request
+    if not longest:
+        return VERDICTS[result.verdict]
+    low = result.budget.kv_memory_low
+    starts = "STARTS" if low else "MAY START"
+    if low < result.budget.kv_memory_high:
+        return f"{starts} with requests up to about {count(longest)} tokens"
+    return f"{starts} with requests up to {count(longest)} tokens"
+
+
+def _batch(resolved: ResolvedRequest) -> str:
+    """Return the requests: '8 requests of 4,096 tokens'."""
+    requests = plural(resolved.request.workload.batch, "request")
+    return f"{requests} of {count(resolved.workload.context)} tokens"
+
+
+def _limit_beside_memory(result: FitResult) -> str:
+    """Return what else than the memory for the cache is too small for the batch; '' if nothing
+    is.
+    """
+    resolved = result.resolved
+    maximum = result.layout.max_num_seqs
+    if maximum is None or resolved.workload.batch <= maximum:
+        return _beside_the_cache(result)
+    share = share_of_replicas(resolved)
+    if share:
+        return f"{_batch(resolved)}{share}; each runs at most {count(maximum)}"
+    return f"{_batch(resolved)}; {resolved.engine.title} runs at most {count(maximum)}"
+
+
+def _start(found: Answer, with_speed: bool) -> tuple[str, str]:
+    """Return the start of the verdict, and what is left to say of where it runs and how fast.
+
+    Examples: ('FITS:', ', at most 67 tokens/s'), and ('RUNS PARTLY ON THE CPU: 43 of 80 layers on
+    the GPU, 19.68 GiB on the host, at most 4.2 tokens/s;', '').
+    """
+    result = found.result
+    on_gpus = _on_gpus(result)
+    speed = ""
+    if with_speed:
+        speed = _speed(found, on_gpus)
+    if not on_gpus:
+        return f"{_answer_words(result)}:", speed
+    if result.verdict != "fits":
+        return f"{_answer_words(result)}:", f", {on_gpus}{speed}"
+    if on_gpus.startswith("0 of "):
+        return f"RUNS ON THE CPU: {on_gpus}{speed};", ""
+    return f"RUNS PARTLY ON THE CPU: {on_gpus}{speed};", ""
 
 
 def _needed_cache(result: FitResult) -> str:
@@ -301,64 +468,14 @@ def _needed_cache(result: FitResult) -> str:
     return "no KV cache"
 
 
-def _verdict(found: Answer, with_speed: bool) -> str:
-    """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or
-    'STARTS with ...'.
+def _free_of_needed(result: FitResult) -> str:
+    """Return the memory for the cache: '4.1 to 4.6 GiB are free'. If that is as large as what is
+    needed when rounded, the difference: 1.002 and 1.001 GiB.
     """
-    result = found.result
-    resolved = found.resolved
-    workload = found.resolved.workload
-    budget = result.budget
-    maximum = result.layout.max_num_seqs
-    requests = resolved.request.workload.batch
-    batch = f"{plural(requests, 'request')} of {count(workload.context)} tokens"
-    per_replica = share_of_replicas(resolved)
-    held = "" if budget.kv_memory_high else _held(budget, 0)
-    if result.refusal:
-        nor = f" Nor does it fit: it needs {held} without any cache." if held else ""
-        return f"DOES NOT START: {result.refusal.reason}.{nor}"
-    answer = VERDICTS[result.verdict]
-    longest = result.longest_request
-    on_gpus = _on_gpus(result)
-    if longest:
-        starts = "STARTS" if budget.kv_memory_low else "MAY START"
-        about = "about " if budget.kv_memory_low < budget.kv_memory_high else ""
-        answer = f"{starts} with requests up to {about}{count(longest)} tokens"
-    if maximum is not None and workload.batch > maximum and not held:
-        each = f"{per_replica}; each" if per_replica else f"; {resolved.engine.title}"
-        return f"{answer}: {batch}{each} runs at most {count(maximum)}."
-    if not held and (beside := _beside_the_cache(result)):
-        return f"{answer}: {beside}."
-    used = _used(result)
-    speed = _speed(found, on_gpus) if with_speed else ""
-    start = f"{answer}:"
-    if on_gpus and result.verdict == "fits":
-        where = "ON THE CPU" if on_gpus.startswith("0 of ") else "PARTLY ON THE CPU"
-        start = f"RUNS {where}: {on_gpus}{speed};"
-        on_gpus = ""
-        speed = ""
-    if used:
-        uses = "needs" if result.verdict == "does_not_fit" else "uses"
-        tokens = f"{count(workload.context)} tokens of context"
-        return (
-            f"{start} {uses} {used} with "
-            f"{', '.join(filter(None, (tokens, on_gpus)))}{speed}.{_more(found)}"
-        )
-    more = _more(found)
-    if result.verdict == "does_not_fit" and held:
-        each = " on each GPU" if resolved.devices > 1 else ""
-        return f"{start} needs {held}{each} without any cache.{more}"
-    needed = _needed_cache(result)
-    free = f"{_free(budget)} free"
-    if result.needed > budget.kv_memory_high and human(result.needed, BYTES) == human(
-        budget.kv_memory_high, BYTES
-    ):
-        # 1.002 and 1.001 GiB
-        free = f"{human(result.needed - budget.kv_memory_high, BYTES)} more than are free"
-    each = f"{per_replica}," if per_replica else ""
-    if start == "FITS:" and (room := _room(found)):
-        start = f"FITS: {room}."
-    return f"{start} {batch}{each} {'needs' if requests == 1 else 'need'} {needed}, {free}.{more}"
+    high = result.budget.kv_memory_high
+    if result.needed > high and human(result.needed, BYTES) == human(high, BYTES):
+        return f"{human(result.needed - high, BYTES)} more than are free"
+    return f"{_free(result.budget)} free"
 
 
 def _more(found: Answer) -> str:
@@ -395,90 +512,105 @@ def _fitting_requests(found: Answer, batch: int) -> str:
 
 
 def _room(answer: Answer) -> str:
-    """Return how many requests, or users with theirs, run concurrently: '39 to 43 concurrent
-    requests'; '' if any.
+    """Return how many requests, or users with theirs, run concurrently: ' 39 to 43 concurrent
+    requests.'; '' if any number does.
     """
-    resolved, (low, high) = answer.resolved, answer.limits
-    least = low.max_batch
-    most = high.max_batch
-    what = "concurrent request"
-    of = ""
-    if (on_average := users(resolved)) and (at_most := users(resolved, "high")):
+    resolved = answer.resolved
+    on_average = users(resolved)
+    at_most = users(resolved, "high")
+    if on_average and at_most:
         least = on_average.average
         most = at_most.average
-        what = "user"
-        of = f" on average ({described(on_average.traffic)})"
-    if least is None or most is None:
+        if least is None or most is None:
+            return ""
+        in_all = span(least, most, resolved.replicas)
+        traffic = described(on_average.traffic)
+        if most * resolved.replicas > 1:
+            return f" {in_all} users on average ({traffic})."
+        return f" {in_all} user on average ({traffic})."
+    low, high = answer.limits
+    if low.max_batch is None or high.max_batch is None:
         return ""
-    least = least * resolved.replicas
-    most = most * resolved.replicas
-    if most > 1:
-        what = f"{what}s"
-    return f"{span(least, most)} {what}{of}"
+    in_all = span(low.max_batch, high.max_batch, resolved.replicas)
+    if high.max_batch * resolved.replicas > 1:
+        return f" {in_all} concurrent requests."
+    return f" {in_all} concurrent request."
 
 
 def _speed(answer: Answer, on_gpus: str) -> str:
     """Return the bound of a lone request's tokens per second, or of one whose layers are partly on
-    the host.
+    the host: ', at most 67 tokens/s'.
 
     It is that of an empty cache, and that of a full one if it is a tenth lower.
     """
     if not answer.result.fits or not (answer.resolved.is_alone or on_gpus):
         return ""
     bounds, _ = answer.bounds
-    first, full = (
-        float(each.tokens_per_second or 0) if each else 0.0
-        for each in (answer.first_bounds, bounds)
-    )
-    if not (bounds and first and full):
+    first_bounds = answer.first_bounds
+    if bounds is None or first_bounds is None:
         return ""
+    first = float(first_bounds.tokens_per_second or 0)
+    full = float(bounds.tokens_per_second or 0)
+    if not first or not full:
+        return ""
+    text = f", at most {_rate(first)} tokens/s"
     if bounds.host:
-        host = f" (host memory: {bounds.host.bandwidth / 10**9:.1f} GB/s)"
-    else:
-        host = ""
-    texts = [f"{speed:,.{1 if speed < 10 else 0}f}" for speed in (first, full)]
-    when_full = f", {texts[1]} when it is full" if full < 0.9 * first else ""
-    return f", at most {texts[0]} tokens/s{host}{when_full}"
+        text = f"{text} (host memory: {bounds.host.bandwidth / 10**9:.1f} GB/s)"
+    if full < 0.9 * first:
+        return f"{text}, {_rate(full)} when it is full"
+    return text
+
+
+def _rate(tokens_per_second: float) -> str:
+    if tokens_per_second < 10:
+        return f"{tokens_per_second:,.1f}"
+    return f"{tokens_per_second:,.0f}"
 
 
 def _beside_the_cache(result: FitResult) -> str:
     """Return what else than the memory for the cache is too small, and by how much; '' if nothing
     is.
     """
-    host = result.host
-    batch = result.resolved.workload.batch
-    context = int(result.resolved.workload.context)
-    if host and result.host_needed is not None and result.host_needed > host.limit:
-        if not host.is_shared:
-            return (
-                f"the host needs {human(result.host_needed, BYTES)} and has "
-                f"{human(host.limit, BYTES)}"
-            )
-        if host.device.has_room(batch, context, "high"):
-            return (
-                f"GPU and host together need {gib(result.host_needed)} of the machine's "
-                f"{gib(host.limit)} GiB"
-            )
+    of_host = _too_much_for_host(result)
+    if of_host:
+        return of_host
+    resolved = result.resolved
+    batch = resolved.workload.batch
+    context = int(resolved.workload.context)
+    if not resolved.engine.admits(result.layout, batch, context):
+        requests = f"{plural(batch, 'request')} of {count(context)} tokens"
+        return f"the pool has at most {count(result.pool.tokens)} tokens, for {requests}"
     budget = result.budget
-    least = result.resolved.engine.least_blocks(result.layout)
-    if not result.resolved.engine.admits(result.layout, batch, context):
-        more = f"{plural(batch, 'request')} of {count(context)} tokens"
-        return f"the pool has at most {count(result.pool.tokens)} tokens, for {more}"
-    blocks = least and int(result.layout.pool(budget.kv_memory_low, context).blocks or 0)
-    if result.needed <= budget.kv_memory_low and blocks < least:
-        return (
-            f"a step may have {count(least)} sequences, and the cache may have only "
-            f"{count(blocks)} blocks of states"
-        )
-    if (
-        result.needed <= budget.kv_memory_low
-        and budget.reserve
-        and budget.reserve.runtime.may_run_out
-    ):
+    if result.needed > budget.kv_memory_low:
+        return ""
+    least = resolved.engine.least_blocks(result.layout)
+    if least:
+        blocks = int(result.layout.pool(budget.kv_memory_low, context).blocks or 0)
+        if blocks < least:
+            return (
+                f"a step may have {count(least)} sequences, and the cache may have only "
+                f"{count(blocks)} blocks of states"
+            )
+    if budget.reserve and budget.reserve.runtime.may_run_out:
         runtime = budget.reserve.runtime
         most = human(runtime.outside_high, BYTES)
         room = human(runtime.room_outside or 0, BYTES)
         return f"after the cache, CUDA graphs may need {most}, and {room} are left for them"
+    return ""
+
+
+def _too_much_for_host(result: FitResult) -> str:
+    """Return what the host needs and has; '' if it has enough."""
+    host = result.host
+    needed = result.host_needed
+    if host is None or needed is None or needed <= host.limit:
+        return ""
+    if not host.is_shared:
+        return f"the host needs {human(needed, BYTES)} and has {human(host.limit, BYTES)}"
+    workload = result.resolved.workload
+    if host.device.has_room(workload.batch, int(workload.context), "high"):
+        together = f"{gib(needed)} of the machine's {gib(host.limit)} GiB"
+        return f"GPU and host together need {together}"
     return ""
 
 
@@ -488,7 +620,9 @@ def _used(result: FitResult) -> str:
 
     '' for other requests: a server's memory for the cache is for as many as it holds.
     """
-    used = _held(result.budget, int(result.needed)) if result.resolved.is_alone else ""
+    if not result.resolved.is_alone:
+        return ""
+    used = _held(result.budget, int(result.needed))
     if used and result.resolved.gpus > 1:
         return f"{used} on the fullest GPU"
     return used
@@ -506,17 +640,16 @@ def _on_gpus(result: FitResult) -> str:
     experts = min(resolved.request.engine_args.get("n_cpu_moe") or 0, layers)
     if placed == layers and not experts:
         return ""
-    where = f"experts of {plural(experts, 'layer')}"
-    if placed < layers:
-        where = f"{placed} of {layers} layers on {'the GPU' if resolved.gpus == 1 else 'GPUs'}"
     host = sum(device.total for device in device_memory(resolved) if device.name == "host")
+    if not host:
+        return ""
+    on_host = human(host, BYTES)
     if result.host and resolved.request.ram_is_given:
-        of = f" of {human(result.host.limit, BYTES)}"
-    else:
-        of = ""
-    if host:
-        return f"{where}, {human(host, BYTES)}{of} on the host"
-    return ""
+        on_host = f"{on_host} of {human(result.host.limit, BYTES)}"
+    if placed == layers:
+        return f"experts of {plural(experts, 'layer')}, {on_host} on the host"
+    gpus = "the GPU" if resolved.gpus == 1 else "GPUs"
+    return f"{placed} of {layers} layers on {gpus}, {on_host} on the host"
 
 
 def _held(budget: MemoryBudget, cache: int) -> str:
@@ -536,9 +669,11 @@ def _free(budget: MemoryBudget) -> str:
     """Return the memory for the cache with a verb: '4.1 to 4.6 GiB are'."""
     low = budget.kv_memory_low
     high = budget.kv_memory_high
-    if human(low, BYTES) == human(high, BYTES):
-        return f"{human(low, BYTES)} {'are' if low else 'is'}"
-    return f"{gib_range(low, high)} GiB are"
+    if human(low, BYTES) != human(high, BYTES):
+        return f"{gib_range(low, high)} GiB are"
+    if low:
+        return f"{human(low, BYTES)} are"
+    return f"{human(low, BYTES)} is"
 
 
 def _memory_bar(result: FitResult) -> Bar | None:
@@ -547,6 +682,11 @@ def _memory_bar(result: FitResult) -> Bar | None:
     resolved = result.resolved
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
+    owner = "the GPU"
+    if resolved.gpu and resolved.gpu.is_cpu:
+        owner = "the CPU"
+    elif resolved.gpus > 1:
+        owner = "each GPU"
     return Bar(
         memory=int(budget.memory or 0),
         usable=int(budget.usable or 0),
@@ -557,11 +697,7 @@ def _memory_bar(result: FitResult) -> Bar | None:
         runtime=(max(0, budget.reserve.low), budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
         has_others=any(part.name == "other_memory" for part in budget.reserve.runtime.parts),
-        owner="the CPU"
-        if resolved.gpu and resolved.gpu.is_cpu
-        else "each GPU"
-        if resolved.gpus > 1
-        else "the GPU",
+        owner=owner,
     )
 
 
@@ -570,19 +706,26 @@ def _picture(answer: Answer, bar: Bar | None) -> Picture | None:
     from ...show.picture import picture
     from .chart import batch_fact, memory_chart, roofline_chart
 
-    result, resolved, (bounds, _) = answer.result, answer.resolved, answer.bounds
-    charts: list[Chart] = [
-        *([memory_chart(bar)] if bar else []),
-        *([roofline_chart(bounds)] if bounds else []),
-    ]
+    result = answer.result
+    resolved = answer.resolved
     *facts, _, cache = request_facts(resolved)
-    weights = result.budget.weights
+    lines = [", ".join(filter(None, facts))]
+    charts: list[Chart] = []
+    if bar:
+        charts.append(memory_chart(bar))
+    bounds, _ = answer.bounds
+    if bounds:
+        charts.append(roofline_chart(bounds))
+        lines.append(batch_fact(bounds))
+    dtype = resolved.args.dtype.name
+    if result.budget.weights:
+        dtype = result.budget.weights.dtype
     return picture(
         place(resolved),
         verdict(answer),
-        [", ".join(filter(None, facts)), batch_fact(bounds) if bounds else ""],
+        lines,
         charts,
         [chart.name for chart in charts],
         engine=f"{resolved.engine.title} {result.layout.version or ''}".strip(),
-        dtypes=f"weights in {weights.dtype if weights else resolved.args.dtype.name}, {cache}",
+        dtypes=f"weights in {dtype}, {cache}",
     )

@@ -2,15 +2,16 @@
 a replica.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...model import plural
 from ...serving.fit import Verdict
+from ...show.blocks import Block, Form, on_one_screen
 from ...show.picture import picture
 from ...show.plot.chart import Picture
 from ...show.report import Report, rows_of
-from ...show.text import HEIGHT, first_that_fits
+from ...show.text import HEIGHT
 from ...show.users import described
 from .chart import DEFAULT, plan_charts
 from .facts import load_facts, pools_facts, search_facts, size_facts
@@ -18,7 +19,7 @@ from .figures import no_figures, row_facts, row_figures
 from .heading import asked, heading
 from .notes import case, notes
 from .search import Plan, Row
-from .tables import Columns, columns_of, fitting, tables
+from .tables import columns_of, fitting, tables
 
 
 def plan_report(plan: Plan) -> Report:
@@ -46,7 +47,7 @@ def plan_report(plan: Plan) -> Report:
         verdict=verdict,
         draw=lambda: _picture(plan),
     )
-    return _on_one_screen(report, plan)
+    return on_one_screen(report, [Block(_forms(plan))])
 
 
 def _picture(plan: Plan) -> Picture | None:
@@ -68,34 +69,31 @@ def _picture(plan: Plan) -> Picture | None:
     return picture(models, subtitle, facts, charts, DEFAULT, engine=engines, dtypes=dtypes)
 
 
-def _on_one_screen(report: Report, plan: Plan) -> Report:
-    """Return the report with as many rows as a screen has room for: those of the best of each GPU
-    first.
+def _forms(plan: Plan) -> Iterator[Form]:
+    """Yield the tables and notes with as many rows as a screen may have room for, then with fewer:
+    those of the best of each GPU stay longest.
     """
     rows = _best_of_each_group_first(plan.rows)
-
-    def screen(shown: int) -> Report:
+    if not rows:
+        yield Form(notes=tuple(notes(plan)))
+    for shown in range(min(len(rows), HEIGHT), 0, -1):
         chosen = sorted(rows[:shown], key=plan.rows.index)
-        columns: Columns = {}
-        hidden: list[str] = []
-        if chosen:
-            columns, hidden = fitting(columns_of(plan, chosen))
-        left_out = []
-        if shown < len(rows):
-            left_out.append(plural(len(rows) - shown, "row"))
-        if len(hidden) == 1:
-            left_out.append(f"column {hidden[0]}")
-        elif hidden:
-            left_out.append(f"columns {', '.join(hidden)}")
-        shown_notes = [*notes(plan, hidden)]
-        if left_out:
-            more = f"Left out: {' and '.join(left_out)}; -o plan.csv writes all."
-            shown_notes.insert(0, more)
-        return report._replace(
-            tables=tuple(tables(plan, chosen, columns)), shown_notes=tuple(shown_notes)
-        )
+        columns, hidden = fitting(columns_of(plan, chosen))
+        sentences = [*_left_out(len(rows) - shown, hidden), *notes(plan, hidden)]
+        yield Form(tuple(tables(plan, chosen, columns)), tuple(sentences))
 
-    return first_that_fits(map(screen, range(min(len(rows), HEIGHT), 0, -1) or [0]))
+
+def _left_out(n_rows: int, columns: Sequence[str]) -> Iterator[str]:
+    """Yield what the table lacks."""
+    parts = []
+    if n_rows:
+        parts.append(plural(n_rows, "row"))
+    if len(columns) == 1:
+        parts.append(f"column {columns[0]}")
+    elif columns:
+        parts.append(f"columns {', '.join(columns)}")
+    if parts:
+        yield f"Left out: {' and '.join(parts)}; -o plan.csv writes all."
 
 
 def _best_of_each_group_first(rows: Sequence[Row]) -> list[Row]:

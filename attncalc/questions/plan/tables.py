@@ -44,8 +44,6 @@ def _width(columns: Iterable[tuple[Column, list[str]]]) -> int:
 
 def tables(plan: Plan, rows: Sequence[Row], columns: Columns) -> Iterator[Table]:
     """Yield the tables: these rows and columns, growth, pools, and the command of a replica."""
-    if not rows:
-        return
     yield from _split(list(columns.values()))
     yield from asked_tables(plan)
     if len(models_of(plan)) == 1:  # with several, a row of each is worth more
