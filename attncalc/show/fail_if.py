@@ -285,6 +285,7 @@ def with_outcomes(report: Report, tested: Sequence[tuple[str, str, int | None, O
         answer="\n".join(filter(None, (answer, report.answer))),
         notes=(*failures, *report.notes),
         shown_notes=None if report.shown_notes is None else (*failures, *report.shown_notes),
+        short_notes=None if report.short_notes is None else (*failures, *report.short_notes),
         fail_if=tuple(
             {"model": model, "context": context, **outcome.facts()}
             for _, model, context, outcome in tested

@@ -169,6 +169,8 @@ class Report(NamedTuple):
     bar: Bar | None = None  # a bar below the heading
     # The notes that a screen shows; None for all of them
     shown_notes: tuple[str, ...] | None = None
+    # Those of a terminal without room for all of `shown_notes`; None if it has room for them
+    short_notes: tuple[str, ...] | None = None
     # {name in a cell: the title that LaTeX prints instead}
     titles: Mapping[str, str] = MappingProxyType({})
     # the conditions of --fail-if and what they were tested on, for JSON

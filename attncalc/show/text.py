@@ -78,10 +78,11 @@ def layout(
             for part in ([table] if plain else divided(table, width))
         )
         blocks += [_table_lines(part, width, plain) for part in parts]
-    if notes := [line for note in report.screen_notes for line in _note_lines(note, text_width)]:
-        blocks += [notes]
-    else:
-        blocks += []
+    notes = report.screen_notes
+    if report.short_notes is not None and not explain:
+        notes = report.short_notes
+    if notes:
+        blocks.append([line for note in notes for line in _note_lines(note, text_width)])
     blocks += [_table_lines(table, width, plain) for table in report.footer]
     if rows and report.verdict and _height(blocks) > rows:
         first = [re.split(r"(?<=\.) (?=[A-Z0-9])", line)[0] for line in report.heading]

@@ -32,7 +32,7 @@ from ...serving.fit import Verdict, fit
 from ...serving.launch import launch_command
 from ...serving.request import FitRequest, ResolvedRequest, resolve
 from ...serving.suggestions import Suggestion
-from ...show.blocks import Block, Form, bar_block, note_blocks, on_one_screen, whole
+from ...show.blocks import Form, bar_block, note_blocks, on_one_screen
 from ...show.lists import WIDTH, wrapped
 from ...show.notes import is_decisive
 from ...show.report import LABEL, Column, Report, Section, Table, heading, times
@@ -67,7 +67,7 @@ _LABELS = {
 _NOT_STARTED = "DID NOT START"
 # Changes on the screen without --full, if there is room.
 _MOST_CHANGES = 7
-# The worth of the blocks of a screen, the least first.
+# What a screen loses first, if it has no room.
 _BAR, _NOTES = range(2)
 
 
@@ -146,7 +146,7 @@ def log_report(
     shown = tuple(dict.fromkeys((*own_notes, *fitting.notes)))
     if full:
         return report._replace(tables=tuple(tables), shown_notes=shown)
-    blocks = [bar_block(_BAR), whole(*tables), *note_blocks(shown, _NOTES)]
+    blocks = [bar_block(_BAR), [Form(tuple(tables))], *note_blocks(shown, _NOTES)]
     return on_one_screen(report, blocks, lambda left_out: (_CACHE_IN_FULL,))
 
 
@@ -233,7 +233,7 @@ def _refusal_on_one_screen(report: Report, diagnosis: Diagnosis, given: _Given) 
     """
     forms = (Form(tuple(_changes(diagnosis, given, most))) for most in range(_MOST_CHANGES, 0, -1))
     notes = Form(notes=(*diagnosis.notes, _CHANGES_IN_FULL))
-    return on_one_screen(report, [Block(forms), Block([notes])])
+    return on_one_screen(report, [forms, [notes]])
 
 
 def _fitting(answer: Answer, *, full: bool) -> Section:

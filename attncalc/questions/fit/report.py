@@ -16,7 +16,7 @@ from ...serving.request import FitRequest, ResolvedRequest, resolve
 from ...serving.suggestions import Suggestion, best_of_each_cost
 from ...serving.users import users
 from ...show.bar import Bar, gib, gib_range
-from ...show.blocks import NOTE, Block, Form, LeftOut, bar_block, note_blocks, on_one_screen, whole
+from ...show.blocks import NOTE, Form, LeftOut, bar_block, note_blocks, on_one_screen
 from ...show.notes import WARNING, beyond, is_decisive
 from ...show.report import Report, Section, Table, heading, workload_facts
 from ...show.request import command_table, request_facts, share_of_replicas
@@ -160,7 +160,7 @@ def _answer_tables(answer: Answer, figures: Figures) -> tuple[Table, ...]:
     return (*capacity, *command_table(launch_command(answer.resolved)))
 
 
-# The default screen. Its blocks by their worth, the least first; warnings stay.
+# The default screen. What it loses first, if it has no room; warnings stay.
 
 _DEVICES, _CHANGES, _BAR, _NOTES = range(4)
 
@@ -174,14 +174,14 @@ def _on_one_screen(
     """
     times = bounds.tables if bounds else ()
     fits = answer.result.verdict == "fits"
-    blocks = [bar_block(_BAR), *map(whole, times[:1])]
+    blocks = [bar_block(_BAR), [Form(times[:1])]]
     if not fits:
-        blocks.append(Block(_changes_forms(answer, with_command=not times), _CHANGES))
+        blocks.append(_changes_forms(answer, with_command=not times))
     elif not times:
-        blocks.append(whole(*_answer_tables(answer, figures)))
+        blocks.append([Form(_answer_tables(answer, figures))])
     if answer.resolved.engine.is_placed(answer.resolved.args) and not times:
         devices = Form(devices_table(answer))
-        blocks.append(Block([devices, Form(left_out={"devices": 1})], _DEVICES))
+        blocks.append([devices, Form(loss=_DEVICES, left_out={"devices": 1})])
     decisive = [note for note in notes if is_decisive(note)]
     n_notes = len(notes) - len(decisive)
     if bounds:
@@ -221,7 +221,9 @@ def _changes_forms(answer: Answer, *, with_command: bool) -> Iterator[Form]:
         if len(shown) < len(changes):
             left_out["change"] = len(changes) - len(shown)
         yield Form(
-            tuple(table for table in tables if with_command or not table.code), left_out=left_out
+            tuple(table for table in tables if with_command or not table.code),
+            loss=_CHANGES,
+            left_out=left_out,
         )
 
 

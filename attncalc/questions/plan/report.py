@@ -7,7 +7,7 @@ from typing import Any
 
 from ...model import plural
 from ...serving.fit import Verdict
-from ...show.blocks import Block, Form, on_one_screen
+from ...show.blocks import Form, on_one_screen
 from ...show.picture import picture
 from ...show.plot.chart import Picture
 from ...show.report import Report, rows_of
@@ -47,7 +47,7 @@ def plan_report(plan: Plan) -> Report:
         verdict=verdict,
         draw=lambda: _picture(plan),
     )
-    return on_one_screen(report, [Block(_forms(plan))])
+    return on_one_screen(report, [_forms(plan)])
 
 
 def _picture(plan: Plan) -> Picture | None:

@@ -27,9 +27,10 @@ from ...units import BYTES, human
 from ..arguments import takes
 from ..results import Result, model_subject, workload_subject
 from .figures import Answer
+from .heading import hardware_text
 from .list_report import gpus_report, models_report
 from .options import TrainOptions
-from .report import hardware_text, train_report
+from .report import train_report
 from .request import USUAL_MFU, TrainRequest, read_train_request
 
 if TYPE_CHECKING:

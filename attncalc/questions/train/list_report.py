@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ...cost.training.fits import Change
 from ...cost.training.setup import WAYS, Training
+from ...search import grouped
 from ...show.answer_rows import (
     GROUPED,
     AnswerColumn,
@@ -18,9 +19,11 @@ from ...show.answer_rows import (
     verdict_of_gpus,
 )
 from ...show.bar import gib_range
-from ...show.report import Report, Table, rows_of, workload_facts
+from ...show.blocks import Form, on_one_screen
+from ...show.report import Report, rows_of, workload_facts
 from .figures import Answer, train_figures
-from .report import hardware_text, run_facts, train_extra
+from .heading import batch_text, hardware_text, optimizer_text, run_facts
+from .report import train_extra
 
 # Models of each way to tune that a screen has at most.
 _MOST_MODELS = 5
@@ -46,9 +49,10 @@ def gpus_report(answers: Sequence[Answer], as_asked: Training, *, full: bool = F
     if not full:
         notes.append(GROUPED)
     verdicts = [row["verdict"] for row in rows]
-    facts = ", ".join(filter(None, run_facts(as_asked, searched=searched)))
+    facts = ", ".join(run_facts(as_asked, searched))
     table = gpu_table(rows, searched=searched, full=full)
-    return _list_report(answers[0], layers, (verdict_of_gpus(verdicts), facts), table, notes)
+    report = _list_report(answers[0], layers, (verdict_of_gpus(verdicts), facts))
+    return report._replace(tables=(table,), shown_notes=tuple(notes))
 
 
 def _memory(of: Answer) -> int:
@@ -64,24 +68,29 @@ def models_report(found: Sequence[Answer], *, full: bool = False) -> Report:
     """
     layers = [*map(_layer, found)]
     rows = rows_of(layers)
-    largest = []
-    shown = []
-    for way in reversed(WAYS):
-        tuned = [row for row in rows if row["tuned"] == way]
-        if tuned:
-            largest.append(f"{tuned[0]['model']} ({way})")
-        shown += tuned if full else tuned[:_MOST_MODELS]
-    for row in shown:
+    for row in rows:
         row["needs"] = gib_range(row["needed_low"], row["needed_high"])
+    tuned = grouped((row["tuned"], row) for row in rows)
+    ways = [way for way in reversed(WAYS) if way in tuned]
+    largest = ", ".join(f"{tuned[way][0]['model']} ({way})" for way in ways)
+    run = found[0].result.run
+    settings = f"{batch_text(run)}, {optimizer_text(run)}"
+    heading = (f"FITS: up to {largest}.", f"On {hardware_text(run.gpu, run.gpus)}, {settings}")
+    report = _list_report(found[0], layers, heading)
     columns = (
         text_column("model", "model"),
         text_column("tuned", "tuned"),
         AnswerColumn("needs", "needs, GiB", str),
     )
-    run = found[0].result.run
-    where = f"On {hardware_text(run.gpu, run.gpus)}, {', '.join(run_facts(run)[3:5])}"
-    heading = (f"FITS: up to {', '.join(largest)}.", where)
-    return _list_report(found[0], layers, heading, answer_table(shown, columns), [_counted(found)])
+
+    def form(most: int) -> Form:
+        """Return the table with so many models of each way to tune."""
+        shown = [row for way in ways for row in tuned[way][:most]]
+        return Form((answer_table(shown, columns),), notes=(_counted(found),))
+
+    if full:
+        return on_one_screen(report, [[form(len(rows))]])
+    return on_one_screen(report, [map(form, range(_MOST_MODELS, 0, -1))])
 
 
 def _counted(found: Sequence[Answer]) -> str:
@@ -115,13 +124,7 @@ def _layer(of: Answer) -> Layer:
     return facts, train_figures(of)
 
 
-def _list_report(
-    first: Answer,
-    layers: Sequence[Layer],
-    heading: tuple[str, ...],
-    table: Table,
-    notes: Sequence[str],
-) -> Report:
+def _list_report(first: Answer, layers: Sequence[Layer], heading: tuple[str, ...]) -> Report:
     """Return the report of a list, whose own figures are those of the answer `first`."""
     verdict = best_verdict(facts["verdict"] for facts, _ in layers)
     run = first.result.run
@@ -132,8 +135,6 @@ def _list_report(
         workload_facts(run.model, run.workload),
         train_figures(first),
         tuple(layers),
-        (table,),
-        shown_notes=tuple(notes),
         extra={**train_extra(first), "verdict": verdict, "fits": verdict != "does_not_fit"},
         verdict=verdict,
     )

@@ -1,0 +1,179 @@
+"""The heading of `attncalc train`: whether the run fits, how long it takes, and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...cost.training.fits import context_step, sharded
+from ...cost.training.setup import Training
+from ...cost.training.work import Duration
+from ...hardware import Gpu
+from ...model import plural
+from ...show.bar import gib, gib_range
+from ...show.report import number
+from ...show.verdicts import VERDICTS
+from ...units import FLOP, PARAMS, count, human, short
+from .figures import Answer, days_text
+
+
+def heading(of: Answer) -> Iterator[str]:
+    """Yield the first lines of the screen."""
+    run = of.result.run
+    if of.time and of.time.within:
+        yield _enough_in_time(run, *of.time.within)
+    yield verdict_text(of)
+    if of.time:
+        yield _time_text(of.time)
+    yield ", ".join(run_facts(run))
+    if run.model.assumed:
+        yield f"ASSUMED: {run.model.assumed}"
+
+
+def _enough_in_time(run: Training, seconds: float, enough: int) -> str:
+    """Return how many GPUs are enough for the time, and whether those of the run are too few."""
+    gpus = hardware_text(run.gpu, enough).replace("one ", "1 x ")
+    are = "is" if enough == 1 else "are"
+    days = "1 day" if seconds == 86400 else f"{number(seconds / 86400)} days"
+    text = f"{gpus} {are} enough for {days}"
+    if run.gpus >= enough:
+        return f"{text}."
+    if run.gpus == 1:
+        return f"{text}, 1 is not."
+    return f"{text}, {count(run.gpus)} are not."
+
+
+def _time_text(time: Duration) -> str:
+    """Return how long the tokens take, and what they cost if a price is given."""
+    work = f"{short(time.tokens, PARAMS)} tokens, {human(time.total, FLOP)}"
+    hours = f"{days_text(time.seconds)}: {_amount(time.gpu_hours)} GPU-hours"
+    if time.money is None:
+        hours = f"{hours} (--price 2 adds the price)"
+    else:
+        hours = f"{hours}, price {_amount(time.money)}"
+    speed = f"{100 * time.mfu:g} % MFU of {human(time.peak, FLOP)}/s"
+    if time.assumes_mfu:
+        return f"{work}, take {hours}, at {speed} (assumed; --mfu sets it)."
+    return f"{work}, take {hours}, at {speed}."
+
+
+def _amount(value: float) -> str:
+    """Return hours or money, with two digits below 100."""
+    if value < 100:
+        return f"{value:,.2f}"
+    return f"{value:,.0f}"
+
+
+def verdict_text(of: Answer) -> str:
+    """Return the answer as a sentence: 'FITS: needs 61.2 to 68.3 of 79.1 GiB.'"""
+    result = of.result
+    run = of.result.run
+    needs = gib_range(result.low, result.high)
+    on_each = " on each GPU" if run.gpus > 1 else ""
+    if result.verdict is None or run.gpu is None:
+        return f"NEEDS {needs} GiB{on_each}: add --gpu to see whether it fits."
+    verdict = VERDICTS[result.verdict]
+    memory = f"{gib(run.gpu.memory)} GiB"
+    enough = _enough_gpus(of, memory)
+    if enough:
+        return f"{verdict} on one GPU. {enough}"
+    if of.auto and result.verdict == "fits":
+        verdict = f"{verdict} up to {_longest(of)}"
+    return f"{verdict}: needs {needs} of {memory}{on_each}.{_with_a_change(of)}"
+
+
+def _enough_gpus(of: Answer, memory: str) -> str:
+    """Return how many GPUs are enough for a run without adapters on one; '' if that is unknown."""
+    run = of.result.run
+    if run.gpus > 1 or run.lora is not None:
+        return ""
+    for change in of.changes:
+        if change.run.gpus > 1 and change.run.offload == run.offload:
+            needs = f"{gib_range(change.result.low, change.result.high)} of {memory} on each"
+            return f"{count(change.run.gpus)} are enough: {change.flag} needs {needs}."
+    return ""
+
+
+def _longest(of: Answer) -> str:
+    """Return what was searched for: 'batch 12', or 'context 9,216, in steps of 1,024'."""
+    if of.auto == "context":
+        step = count(context_step(of.result.run))
+        return f"context {count(of.most)}, in steps of {step}"
+    return f"{of.auto} {count(of.most)}"
+
+
+def _with_a_change(of: Answer) -> str:
+    """Return what the run needs with shards, or with the first change, as a sentence after a blank;
+    '' without one.
+    """
+    run = of.result.run
+    is_copied = run.gpus > 1 and run.dp == run.gpus and not run.zero
+    if is_copied and of.asked and of.result.verdict != "fits":
+        change = sharded(of.asked)
+        if change:
+            needs = gib_range(change.result.low, change.result.high)
+            return f" Nothing is sharded: with {change.flag} it needs {needs}."
+    if not of.changes:
+        return ""
+    first = of.changes[0]
+    return f" With {first.flag} it needs {gib_range(first.result.low, first.result.high)}."
+
+
+def hardware_text(gpu: Gpu | None, gpus: int) -> str:
+    if gpu is None:
+        return plural(gpus, "GPU")
+    if gpus > 1:
+        return f"{count(gpus)} x {gpu.title}"
+    return f"one {gpu.title}"
+
+
+def run_facts(run: Training, searched: str = "") -> list[str]:
+    """Return the run: the model and its GPUs, then `settings`."""
+    return [f"{run.model.title} on {hardware_text(run.gpu, run.gpus)}", *settings(run, searched)]
+
+
+def settings(run: Training, searched: str = "") -> Iterator[str]:
+    """Yield how the run is divided, its batch, optimizer, dtypes and kernels.
+
+    `searched` is 'batch' or 'context' if that is searched for.
+    """
+    for name, size in {"tp": run.tp, "pp": run.pp, "cp": run.cp, "ep": run.ep}.items():
+        if size > 1:
+            yield f"{name} {size}"
+    if run.is_fsdp:
+        yield "FSDP"
+    elif run.zero:
+        yield f"ZeRO {run.zero}"
+    yield batch_text(run, searched)
+    yield optimizer_text(run)
+    if run.lora and run.weights_dtype:
+        yield f"LoRA r={run.lora.rank} on {run.weights_dtype}"
+    elif run.lora:
+        yield f"LoRA r={run.lora.rank}"
+    if run.fp8 == "none":
+        yield run.dtype
+    else:
+        yield f"{run.dtype} with {run.fp8} in fp8"
+    if run.kernel != "flash":
+        yield f"{run.kernel} attention"
+    if run.workload.recompute != "none":
+        yield f"recompute {run.workload.recompute}"
+
+
+def batch_text(run: Training, searched: str = "") -> str:
+    """Return '1 x 4,096 tokens x 8 micro-batches'; '?' for what is searched for."""
+    sizes = {"batch": count(run.batch), "context": count(run.workload.context)}
+    if searched:
+        sizes[searched] = "?"
+    if run.pairs:
+        text = f"{sizes['batch']} x 2 x {sizes['context']} tokens"
+    else:
+        text = f"{sizes['batch']} x {sizes['context']} tokens"
+    if run.gradient_accumulation > 1:
+        return f"{text} x {count(run.gradient_accumulation)} micro-batches"
+    return text
+
+
+def optimizer_text(run: Training) -> str:
+    if run.updates_in_place:
+        return f"{run.in_optimizer.title} without fp32 weights"
+    return run.in_optimizer.title
