@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..errors import AttncalcError
-from ..options import DTYPE_OR_AUTO, options_of
+from ..options import DTYPE_OR_AUTO, Option, options_of
 from ..quantity import Quantity, symbol
 from ..records import NamedTuple
 from ..units import DType, count, long_option
@@ -160,32 +160,27 @@ class Engine(Generic[Args]):
     @property
     def dtype_arguments(self) -> Sequence[str]:
         """The names of its arguments that are dtypes."""
-        return [
-            name
-            for kind in self.options
-            for name, option in options_of(kind).items()
-            if option.parser == DTYPE_OR_AUTO
-        ]
+        declared: dict[str, Option] = {}
+        for kind in self.options:
+            declared |= options_of(kind)
+        return [name for name, option in declared.items() if option.parser == DTYPE_OR_AUTO]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise AttncalcError if an option was given that the engine does not have."""
         known = {name for group in self.options for name in group.__annotations__}
-        fields = {field.name for field in dataclasses.fields(self.args)}
-        unknown = [
-            name
-            for name, value in options.items()
-            if name not in known & fields and (value or value is False)
-        ]
+        known &= {field.name for field in dataclasses.fields(self.args)}
+        unknown = []
+        for name, value in options.items():
+            is_given = bool(value) or value is False
+            if is_given and name not in known:
+                unknown.append(name)
         if unknown:
             self.reject(*unknown)
 
     def check_split(self, args: Args) -> None:
         """Raise AttncalcError if the model is split in a way that the engine does not have."""
-        unknown = [
-            name
-            for name in ("pp", "dcp", "attn_dp")
-            if getattr(args, name) > 1 and name not in self.splits
-        ]
+        splits = [name for name in ("pp", "dcp", "attn_dp") if getattr(args, name) > 1]
+        unknown = [name for name in splits if name not in self.splits]
         if unknown:
             self.reject(*unknown)
 

@@ -64,10 +64,13 @@ def prediction_layers(model: ModelSpec, layers: int) -> ModelSpec | None:
     d_hidden = max((matrix.rows for matrix in mixer), default=d)
     groups = [dataclasses.replace(group, count=layers)]
     if group.mlp is None:  # nemotron_h, whose experts are a layer of their own
-        experts = [other for other in stack.layers if other.mlp and other.mlp.n_experts]
-        if not experts:
+        experts = None
+        for other in stack.layers:
+            if other.mlp and other.mlp.n_experts:
+                experts = other
+        if experts is None:
             return None
-        groups.append(dataclasses.replace(experts[-1], count=layers))
+        groups.append(dataclasses.replace(experts, count=layers))
     return dataclasses.replace(
         model,
         title="multi-token prediction",

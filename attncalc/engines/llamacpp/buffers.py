@@ -185,7 +185,8 @@ def model_window(cache_specs: Sequence[CacheSpec], *, fork: bool) -> int | None:
 
 def reaches(cache_specs: Sequence[CacheSpec]) -> list[int | None]:
     """Return the tokens of the window of each attention layer, None for full attention."""
-    return [c.span.reach for c in cache_specs if c.per == "token" and c.role != "indexer"]
+    grows = [cached for cached in cache_specs if cached.per == "token"]
+    return [cached.span.reach for cached in grows if cached.role != "indexer"]
 
 
 def buffers_of(
@@ -203,11 +204,9 @@ def buffers_of(
     }
     layers_of: dict[str, list[LayerCacheSpec]] = {name: [] for name in labels}
     for spec in specs:
-        for cached in (
-            cached
-            for cached in spec.cached
-            if cached.per == "token" and cached.role not in _TO_POOL
-        ):
+        for cached in spec.cached:
+            if cached.per != "token" or cached.role in _TO_POOL:
+                continue
             windowed = window is not None and cached.span.reach is not None
             name = "swa" if windowed else "kv"
             if cached.role in ("indexer", "index_pools", "averages"):
@@ -290,9 +289,10 @@ def state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
         width = cached.width - 1 if cached.role == "convolution" else cached.width
         return cached.rows * f32.row_bytes(width, "state_bytes")
 
-    states = [
-        LayerCacheSpec(s.layers, (c,)) for s in specs for c in s.cached if c.role in _STATE_ROLES
-    ]
+    states: list[LayerCacheSpec] = []
+    for spec in specs:
+        of_spec = [cached for cached in spec.cached if cached.role in _STATE_ROLES]
+        states += [LayerCacheSpec(spec.layers, (cached,)) for cached in of_spec]
     compressors = tuple(_compressors(specs))
     if compressors:
         traced = specs[0].cached[0].width  # a symbol where formulas are shown

@@ -149,6 +149,40 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
     """Return the compute buffers for a pass over `model`, the layers on this GPU, of the model
     `whole`.
     """
+    run, terms = _pass_and_masks(whole, graph)
+    # with matrices from the host the GPU computes the layers there too
+    computed = whole if graph.from_host.get("other") or graph.from_host.get("down") else model
+    groups = [layers for _, layers in computed.symbolic().groups()]
+    found = _peaks(groups, whole, run)
+    host = _host(whole, graph, run.d, run.tokens)
+    if not found:  # a GPU without layers
+        return ComputeBuffer(0, quantity(0), 0, host, ())
+    terms += [(name, _LABELS[name], peak.size) for name, peak in found.items()]
+    moments: list[int] = [
+        named(peak.size, name, f"bytes: {_LABELS[name]}") for name, peak in found.items()
+    ]
+    total: int = functools.reduce(maximum, moments)
+    low = max(int(peak.size) * peak.spread[0] // 100 for peak in found.values())
+    high = max(int(peak.size) * peak.spread[1] // 100 for peak in found.values())
+    high += _cache_from_host(groups, run)
+    if graph.cache_from_host:
+        low = low * 9 // 10
+    # experts of other GPUs' layers leave gaps that a copied matrix may not fit into
+    if graph.gpus > 1:
+        high += graph.from_host.get("other", 0)
+    if graph.release.short_masks:
+        # the embeddings of a pass are in the host's buffer, which is this one without a GPU
+        if graph.on_cpu:
+            total = total + run.bytes_of(run.d)
+        high += int(run.bytes_of(run.d))
+    elif graph.flash and graph.attends:
+        # the masks may leave gaps that the logits do not fit into
+        high += int(_masks(graph, run.tokens, converted=True))
+    return ComputeBuffer(low, quantity(total), high, host, tuple(terms))
+
+
+def _pass_and_masks(whole: ModelSpec, graph: Graph) -> tuple[_Pass, list[Term]]:
+    """Return what the moments of a pass share, and the terms of the masks in its formula."""
     d = whole.symbolic().main.d_model
     tokens = symbol("n_ubatch", graph.ubatch, "tokens of a micro-batch (-ub)")
     plain = quantity(0)
@@ -181,34 +215,7 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
         mixture=whole.has_experts,
         latent=any(isinstance(layers.attention, Latent) for _, layers in whole.groups()),
     )
-    # with matrices from the host the GPU computes the layers there too
-    computed = whole if graph.from_host.get("other") or graph.from_host.get("down") else model
-    groups = [layers for _, layers in computed.symbolic().groups()]
-    found = _peaks(groups, whole, run)
-    host = _host(whole, graph, d, tokens)
-    if not found:  # a GPU without layers
-        return ComputeBuffer(0, quantity(0), 0, host, ())
-    terms += [(name, _LABELS[name], peak.size) for name, peak in found.items()]
-    moments: list[int] = [
-        named(peak.size, name, f"bytes: {_LABELS[name]}") for name, peak in found.items()
-    ]
-    total: int = functools.reduce(maximum, moments)
-    low = max(int(peak.size) * peak.spread[0] // 100 for peak in found.values())
-    high = max(int(peak.size) * peak.spread[1] // 100 for peak in found.values())
-    high += _cache_from_host(groups, run)
-    if graph.cache_from_host:
-        low = low * 9 // 10
-    # experts of other GPUs' layers leave gaps that a copied matrix may not fit into
-    if graph.gpus > 1:
-        high += graph.from_host.get("other", 0)
-    if graph.release.short_masks:
-        # the embeddings of a pass are in the host's buffer, which is this one without a GPU
-        if graph.on_cpu:
-            total = total + run.bytes_of(d)
-        high += int(run.bytes_of(d))
-    elif graph.flash:
-        high += int(converted)  # the masks may leave gaps that the logits do not fit into
-    return ComputeBuffer(low, quantity(total), high, host, tuple(terms))
+    return run, terms
 
 
 def _peaks(groups: Sequence[Layers], whole: ModelSpec, run: _Pass) -> dict[str, _Peak]:
@@ -225,11 +232,12 @@ def _peaks(groups: Sequence[Layers], whole: ModelSpec, run: _Pass) -> dict[str, 
             "gaps", _cache_from_host(groups, run) // 2, "bytes of gaps, as large as a copy of K"
         )
         mlp = mlp._replace(size=quantity(mlp.size + gaps))
+    mixing = groups
+    if not graph.attends:
+        mixing = [layers for layers in groups if _is_recurrent(layers)]
     peaks = {
         "logits_bytes": _logits(whole, run) if has_logits else None,
-        "attention_bytes": _largest(
-            _attention(g, run) for g in groups if graph.attends or _is_recurrent(g)
-        ),
+        "attention_bytes": _largest(_attention(layers, run) for layers in mixing),
         "mlp_bytes": mlp,
     }
     if _per_layer_inputs(whole):

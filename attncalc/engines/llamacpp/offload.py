@@ -29,8 +29,9 @@ def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
     output = placed.output - HOST
     parts = parts_of(model, placed.counts(), output=output, numbered=args.moves_experts)
     if output:
-        maps_tables = is_metal and model.head is not None and model.head.tied
-        matrices = tuple(matrix for matrix in model.extra if matrix.applied_to or maps_tables)
+        matrices = model.extra
+        if not (is_metal and model.head is not None and model.head.tied):
+            matrices = tuple(matrix for matrix in model.extra if matrix.applied_to)
         parts[output] = dataclasses.replace(parts[output], extra=matrices)
     if not model.stored or not model.stored.contents:
         return parts

@@ -20,6 +20,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from ...errors import AttncalcError
+from ...model import plural
 from ...records import NamedTuple
 from ...units import count
 from ..base import EngineArgs
@@ -104,8 +105,7 @@ def placement_of(layers: int, args: LlamacppArgs) -> Placement:
     split = args.tensor_split
     if split and (len(split) != args.gpus or not any(split)):
         raise AttncalcError(
-            f"--tensor-split has {count(len(split))} shares for {count(args.gpus)} "
-            f"GPU{'s'[: args.gpus != 1]}",
+            f"--tensor-split has {count(len(split))} shares for {plural(args.gpus, 'GPU')}",
             "give one share per GPU, as --gpus 2 --tensor-split 3,1",
         )
     blocks = block_count(layers, args)

@@ -165,14 +165,13 @@ class Sglang(Engine[SglangArgs]):
             * symbol("bytes_table", 4, "bytes of an element in fp32")
             for table in model.rope_tables
         ]
-        copies = [
-            symbol("L", layers.count, "layers with MLA")
-            * symbol("kv_b", matrix.weights, "weights of kv_b in one layer")
-            * held.element_bytes
-            for _, layers in model.plain().groups()
-            for matrix in layers.attention.matrices(1, 1)
-            if matrix.name == "W_kv_b"
-        ]
+        copies = []
+        for _, layers in model.plain().groups():
+            for matrix in layers.attention.matrices(1, 1):
+                if matrix.name == "W_kv_b":
+                    with_mla = symbol("L", layers.count, "layers with MLA")
+                    weights = symbol("kv_b", matrix.weights, "weights of kv_b in one layer")
+                    copies.append(with_mla * weights * held.element_bytes)
         return [
             ExtraWeights("weights_rope_tables", "rope tables", total(tables)),
             ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", total(copies)),

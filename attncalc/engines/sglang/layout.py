@@ -13,7 +13,7 @@ pools.py, slots.py and share.py.
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from ...attention import Chunked, Sliding
+from ...attention import CacheSpec, Chunked, Sliding
 from ...errors import AttncalcError, clash
 from ...units import parse_decimal, truncate
 from ..pipeline import LayerCacheSpec
@@ -246,6 +246,11 @@ def _drafter_notes(args: SglangArgs) -> Iterator[str]:
         )
 
 
+def _is_narrowed(cached: CacheSpec) -> bool:
+    """Return whether a token of the cache is read by a window or a chunk only."""
+    return cached.per == "token" and isinstance(cached.span, (Sliding, Chunked))
+
+
 def _window_notes(
     specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs
 ) -> Iterator[str]:
@@ -261,9 +266,7 @@ def _window_notes(
             "A prompt's chunk takes more of the sliding-window pool during its prefill; that is "
             "not counted."
         )
-    elif any(
-        isinstance(c.span, (Sliding, Chunked)) for s in specs for c in s.cached if c.per == "token"
-    ):
+    elif any(_is_narrowed(cached) for spec in specs for cached in spec.cached):
         if args.model_type is None or args.model_type in HYBRID_MODEL_TYPES:
             yield "Windows and chunks are stored for the whole context."
         else:

@@ -94,7 +94,7 @@ def _widths(layers: Layers, d_model: int, targets: set[str]) -> tuple[int, int]:
 
     Raises AttncalcError for an attention whose modules are not known here.
     """
-    targeted = {name for module in targets if module in _MATRICES for name in _MATRICES[module]}
+    targeted = {name for module in targets & _MATRICES.keys() for name in _MATRICES[module]}
     known = {name for names in _MATRICES.values() for name in names}
     attention = layers.attention
     names = {matrix.name for matrix in attention.matrices(d_model, d_model) if matrix.applied_to}

@@ -39,7 +39,9 @@ def _modules(text: str, name: str) -> str:
     unknown.
     """
     modules = text.replace(",", " ").split()
-    unknown = [module for module in modules if module not in LORA_MODULES and modules != ["all"]]
+    if modules == ["all"]:
+        return "all"
+    unknown = [module for module in modules if module not in LORA_MODULES]
     if unknown or not modules:
         raise AttncalcError(
             f"{name}: '{truncate(unknown[0] if unknown else text)}' is not a module with LoRA "

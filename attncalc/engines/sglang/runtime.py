@@ -252,12 +252,12 @@ def _requests(facts: RuntimeFacts[SglangArgs], pool: int) -> RuntimePart:
     By default it has 512 requests per context that `pool` bytes hold, which are estimated from a
     token in all layers.
     """
-    cached = [
-        (n.count, c) for _, n in facts.model.plain().groups() for c in n.cache() if c.per == "token"
-    ]
-    token = sum(
-        count * int(c.rows) * facts.args.kv_dtype.row_bytes(int(c.width)) for count, c in cached
-    )
+    token = 0  # bytes of a token in all layers
+    for _, layers in facts.model.plain().groups():
+        for cached in layers.cache():
+            if cached.per == "token":
+                row_bytes = facts.args.kv_dtype.row_bytes(int(cached.width))
+                token += layers.count * int(cached.rows) * row_bytes
     least = facts.args.requests or _REQUESTS
     most = facts.args.requests or _MOST_REQUESTS
     requests = min(max(512 * pool // max(1, token * facts.context), least), most)

@@ -53,9 +53,9 @@ def _by_device_memory(memory: int | None, steps: _Steps, largest: int) -> int:
     With steps (20, 2048), (60, 4096): 2048 below 20 GiB, 4096 below 60 GiB. An unknown memory gives
     `largest`.
     """
-    return next(
-        (value for gib, value in steps if memory is not None and memory < gib * GIB), largest
-    )
+    if memory is None:
+        return largest
+    return next((value for gib, value in steps if memory < gib * GIB), largest)
 
 
 def chunked_prefill_size(args: SglangArgs) -> int:

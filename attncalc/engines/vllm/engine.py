@@ -149,11 +149,8 @@ class Vllm(Engine[VllmArgs]):
         """
         shape = (model.main.d_model, model.vocab_size)
         stored = draft.stored
-        equal = [
-            m
-            for m in draft.extra
-            if draft.vocab_size and (m.name, m.rows, m.cols) == ("lm_head", *shape)
-        ]
+        heads = draft.extra if draft.vocab_size else ()
+        equal = [m for m in heads if (m.name, m.rows, m.cols) == ("lm_head", *shape)]
         if stored:
             shared = sum(m.weights for m in equal) * dtype(draft.dtype).bits // 8
             stored = stored._replace(size=max(0, stored.size - shared))

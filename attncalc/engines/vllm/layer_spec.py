@@ -82,8 +82,9 @@ def layer_specs(
     for c in cached:
         _check_known(c)
     sparse |= any(c.role in ("indexer", "gated_averages") for c in cached)
-    heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "token"]
-    source_heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "source token"]
+    all_heads = [c for c in cached if c.role in _HEAD_ROLES]
+    heads = [c for c in all_heads if c.per == "token"]
+    source_heads = [c for c in all_heads if c.per == "source token"]
     states = [c for c in cached if c.role in ("convolution", "state")]
     if heads:
         yield _head_spec(heads, args, block_size)

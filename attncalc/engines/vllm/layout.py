@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence, Set
 
 from ...errors import AttncalcError, NotSupportedError
+from ...model import plural
 from ...quantity import symbol_like
 from ..ds_mla import has_shared_pools
 from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
@@ -120,9 +121,8 @@ def _with_all_indexers(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> Seque
     """Return the layers with an indexer's keys beside each latent, if this version stores them
     where none is used.
     """
-    keys = next(
-        (cached for spec in specs for cached in spec.cached if cached.role == "indexer"), None
-    )
+    all_cached = (cached for spec in specs for cached in spec.cached)
+    keys = next((cached for cached in all_cached if cached.role == "indexer"), None)
     if keys is None or not args.version.has_unused_indexers:
         return specs
     with_keys = []
@@ -219,8 +219,8 @@ def _check_dcp(kinds: set[Kind], args: VllmArgs) -> None:
     if kinds & {"full", "chunked"} and heads is not None and dcp > max(1, tp // heads):
         copies = max(1, tp // heads)
         raise AttncalcError(
-            f"--dcp {dcp} is too large: with --tp {tp} each of {heads} KV heads is on {copies} "
-            f"device{'s'[: copies != 1]}",
+            f"--dcp {dcp} is too large: with --tp {tp} each of {heads} KV heads is on "
+            f"{plural(copies, 'device')}",
             f"use at most --dcp {copies}: vLLM splits a head's tokens over the devices that have "
             "that head",
         )
@@ -300,7 +300,8 @@ def _group_by_stage(
 def _notes(
     specs: Sequence[KVCacheSpec], args: VllmArgs, states: StateBlocks | None, *, has_pools: bool
 ) -> Iterator[str]:
-    kinds = {spec.kind for spec in specs if has_pools or spec.title != POOLS}
+    left_out = "" if has_pools else POOLS
+    kinds = {spec.kind for spec in specs if spec.title != left_out}
     if has_pools:
         yield (
             "A request has windows and tokens to pool for all tokens in flight, whatever its "
@@ -320,17 +321,7 @@ def _notes(
             "not read."
         )
     if states:
-        switch = "on" if states.prefix_caching else "off"
-        default = " by default" if args.prefix_caching is None else ""
-        aligned = (
-            ", which takes one more state per request to align prefixes"
-            if states.prefix_caching
-            else ""
-        )
-        yield (
-            f"Prefix caching is {switch}{default}{aligned}. Each state takes one block, whatever "
-            "the context."
-        )
+        yield _state_note(args, states)
     if args.speculative_tokens and not args.speculative_layers and not args.speculative_model:
         yield (
             "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or "
@@ -352,6 +343,18 @@ def _notes(
             "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this "
             "version."
         )
+
+
+def _state_note(args: VllmArgs, states: StateBlocks) -> str:
+    """Return how many states a request has."""
+    default = " by default" if args.prefix_caching is None else ""
+    blocks = "Each state takes one block, whatever the context."
+    if not states.prefix_caching:
+        return f"Prefix caching is off{default}. {blocks}"
+    return (
+        f"Prefix caching is on{default}, which takes one more state per request to align prefixes. "
+        f"{blocks}"
+    )
 
 
 def _latent_notes(args: VllmArgs) -> Iterator[str]:

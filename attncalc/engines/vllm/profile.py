@@ -308,12 +308,8 @@ class Profile:
         heads = int(kind.n_heads)
         d_head = int(kind.d_head)
         padded = padded_heads(heads, self._args.capability)
-        mixers = [
-            int(matrix.rows)
-            for layers in self.layers
-            for matrix in layers.extra
-            if matrix.name == _MIXER
-        ]
+        extra = [matrix for layers in self.layers for matrix in layers.extra]
+        mixers = [int(matrix.rows) for matrix in extra if matrix.name == _MIXER]
         beside = (
             symbol("d_streams", max(mixers, default=0), "elements of all streams of a token")
             + self.d_model
@@ -454,13 +450,10 @@ class Profile:
         """
         if not self._version.keeps_experts_workspace or not self._has_indexer:
             return 0
-        caches = [
-            layers.attention.cache() for layers in self.whole if layers.attention.label == "MLA"
-        ]
-        latent = max(
-            (int(spec.width) for cache in caches for spec in cache if spec.role == "latent"),
-            default=576,
-        )
+        with_mla = [layers for layers in self.whole if layers.attention.label == "MLA"]
+        specs = [spec for layers in with_mla for spec in layers.attention.cache()]
+        latents = (int(spec.width) for spec in specs if spec.role == "latent")
+        latent = max(latents, default=576)
         context = symbol("T", self.facts.context, "tokens of the context")
         return (
             self._gathered_contexts * context * symbol("latent", latent, "elements of a latent") * 2
@@ -508,7 +501,8 @@ class Profile:
         """The experts of the layers with the widest: all layers share the workspace. None without
         experts.
         """
-        mixtures = [layers.mlp for layers in self.layers if layers.mlp and layers.mlp.n_experts]
+        mlps = [layers.mlp for layers in self.layers if layers.mlp is not None]
+        mixtures = [mlp for mlp in mlps if mlp.n_experts]
         return max(mixtures, key=lambda mlp: int(mlp.d_ff), default=None)
 
     @cached_property

@@ -119,51 +119,32 @@ def _range_of_unified(facts: RuntimeFacts[VllmArgs], link: _Link | None) -> tupl
     return _OF_SEVERAL if link else _OF_UNIFIED
 
 
+class _Libraries(NamedTuple):
+    """What libraries, kernels and communication allocate; thousandths of a GiB if not bytes."""
+
+    size: int  # bytes that are expected, with their formula
+    below: int = 120  # how much less was measured
+    above: int = 350  # how much more was measured
+    least: int = 0  # the lower bound: below 0 if the memory of the host may grow meanwhile
+    label: str = "outside PyTorch: libraries"
+
+
 def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     """Return what is allocated outside PyTorch: libraries, kernels, communication. It is measured,
     not derived.
     """
     version = facts.args.version
     thousandth = GIB // 1000
-    layers = symbol("L", facts.model.main.n_layers, "layers on this device")
-    label = "outside PyTorch: libraries"
     link = _link(facts)
-    # thousandths of a GiB below and above
-    low = 120
-    high = 350
-    least = 0
     if facts.gpu.counts_host_memory:
-        least, expected, most = _range_of_unified(facts, link)
-        total: int = symbol(
-            "libraries", expected * thousandth, "bytes by which the host's free memory falls"
-        )
-        label = "outside PyTorch: libraries, the host"
-        low = expected - least
-        high = most - expected
-        if link:
-            total = total + link.base * thousandth
-            high += link.above
+        libraries = _libraries_of_unified(facts, link)
     elif link:
-        label = f"{label}, communication"
-        low = link.below
-        high = link.above
-        total = symbol(
-            "libraries", link.base * thousandth, "bytes measured outside PyTorch on one GPU"
-        )
-        total = total + layers * symbol(
-            "per_layer", link.per_layer * GIB // 10000, "bytes measured per layer"
-        )
-    elif version.profiles_graphs_early and not facts.args.enforce_eager:
-        total = symbol("libraries", 225 * thousandth, "bytes measured outside PyTorch on one GPU")
-        total = total + layers * symbol("per_layer", 8 * GIB // 10000, "bytes measured per layer")
+        libraries = _linked_libraries(facts, link)
     else:
-        expected = 100 if version.v0 else 130
-        if facts.gpu.vendor == "AMD":
-            low = 430
-            expected = 560
-        if version.holds_more_on_hopper and facts.gpu.compute_capability == HOPPER:
-            expected = 220
-        total = symbol("libraries", expected * thousandth, "bytes measured outside PyTorch")
+        libraries = _libraries_of_one_gpu(facts)
+    total = libraries.size
+    low = libraries.below
+    high = libraries.above
     # the process' own context too: four logs have 0.22 to 0.55 GiB more
     if version.counts_other_processes:
         high += 200 + _gaps(facts) // thousandth
@@ -176,12 +157,55 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
-        label,
-        max(min(0, least) * thousandth, int(size) - low * thousandth),
+        libraries.label,
+        max(min(0, libraries.least) * thousandth, int(size) - low * thousandth),
         size,
         int(size) + high * thousandth,
         _MEASURED,
     )
+
+
+def _libraries_of_unified(facts: RuntimeFacts[VllmArgs], link: _Link | None) -> _Libraries:
+    """Return what the libraries take of a memory that the host shares."""
+    thousandth = GIB // 1000
+    least, expected, most = _range_of_unified(facts, link)
+    size = symbol("libraries", expected * thousandth, "bytes by which the host's free memory falls")
+    above = most - expected
+    if link:
+        size = size + link.base * thousandth
+        above += link.above
+    label = "outside PyTorch: libraries, the host"
+    return _Libraries(size, expected - least, above, least, label)
+
+
+def _linked_libraries(facts: RuntimeFacts[VllmArgs], link: _Link) -> _Libraries:
+    """Return what libraries and communication take of each of several GPUs."""
+    layers = symbol("L", facts.model.main.n_layers, "layers on this device")
+    base = symbol(
+        "libraries", link.base * (GIB // 1000), "bytes measured outside PyTorch on one GPU"
+    )
+    per_layer = symbol("per_layer", link.per_layer * GIB // 10000, "bytes measured per layer")
+    label = "outside PyTorch: libraries, communication"
+    return _Libraries(base + layers * per_layer, link.below, link.above, label=label)
+
+
+def _libraries_of_one_gpu(facts: RuntimeFacts[VllmArgs]) -> _Libraries:
+    version = facts.args.version
+    thousandth = GIB // 1000
+    if version.profiles_graphs_early and not facts.args.enforce_eager:
+        layers = symbol("L", facts.model.main.n_layers, "layers on this device")
+        base = symbol("libraries", 225 * thousandth, "bytes measured outside PyTorch on one GPU")
+        per_layer = symbol("per_layer", 8 * GIB // 10000, "bytes measured per layer")
+        return _Libraries(base + layers * per_layer)
+    below = 120
+    expected = 100 if version.v0 else 130
+    if facts.gpu.vendor == "AMD":
+        below = 430
+        expected = 560
+    if version.holds_more_on_hopper and facts.gpu.compute_capability == HOPPER:
+        expected = 220
+    size = symbol("libraries", expected * thousandth, "bytes measured outside PyTorch")
+    return _Libraries(size, below)
 
 
 def _is_beside_others(facts: RuntimeFacts[VllmArgs]) -> bool:

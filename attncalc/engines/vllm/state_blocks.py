@@ -118,10 +118,9 @@ def align_blocks(
     distinct = dict.fromkeys(layer.cached for layer in specs)
     layers = [spec for cached in distinct for spec in layer_specs(cached, args, requested)]
     state_sizes = [spec.state_bytes for spec in layers if isinstance(spec, MambaSpec)]
+    attention = [spec for spec in layers if isinstance(spec, AttentionSpec)]
     token_sizes = [
-        spec.token_bytes
-        for spec in layers
-        if isinstance(spec, AttentionSpec) and not isinstance(spec, CrossAttentionSpec)
+        spec.token_bytes for spec in attention if not isinstance(spec, CrossAttentionSpec)
     ]
     state_bytes = max(state_sizes, key=int, default=0)
     token_bytes = max(token_sizes, key=int, default=0)

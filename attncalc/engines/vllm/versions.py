@@ -617,7 +617,8 @@ def releases_of(text: str) -> tuple[str, ...]:
     model = re.search(r"request with the (models?)'s max seq len", text)
     decimals = [size[1] or size[2] for size in _REFUSED_SIZE.finditer(text)]
     # "8.25" is either
-    is_trimmed = {len(digits) == 1 for digits in decimals if len(digits) == 1 or digits[1] == "0"}
+    telling = [digits for digits in decimals if digits[1:] in ("", "0")]
+    is_trimmed = {len(digits) == 1 for digits in telling}
     versions = [vllm_version(name) for name in RELEASES]
     if model:
         versions = [
