@@ -190,13 +190,7 @@ class Command(_Narrow, typer.core.TyperCommand):
         args = self._in_own_words([str(arg) for arg in args], ctx)
         # MODEL is '[MODEL]' too
         options = [param for param in self.params if param.param_type_name == "option"]
-        names = {
-            name
-            for option in options
-            if (option.metavar or "").startswith("[")
-            for name in option.opts
-        }
-        return super().parse_args(ctx, _with_omitted_values(args, names))
+        return super().parse_args(ctx, _with_omitted_values(args, _may_lack_values(options)))
 
     def make_parser(self, ctx: Any) -> Any:
         return _reject_repeats(super().make_parser(ctx), ctx)
@@ -280,18 +274,11 @@ class Command(_Narrow, typer.core.TyperCommand):
             "-h",
             "--help",
         }
-        with_value = {
-            name
-            for option in options
-            if not getattr(option, "is_flag", False)
-            for name in option.opts
-        }
-        may_lack = {
-            name
-            for option in options
-            if (option.metavar or "").startswith("[")
-            for name in option.opts
-        }
+        with_value = set[str]()
+        for option in options:
+            if not getattr(option, "is_flag", False):
+                with_value.update(option.opts)
+        may_lack = _may_lack_values(options)
         previous = ""
         for word in words:
             name, equals, value = word.partition("=")
@@ -432,6 +419,15 @@ class Group(_Narrow, typer.core.TyperGroup):
 
     def make_parser(self, ctx: Any) -> Any:
         return _reject_repeats(super().make_parser(ctx), ctx)
+
+
+def _may_lack_values(options: Iterable[Any]) -> set[str]:
+    """Return the names of the options whose value may be omitted: their metavar is in brackets."""
+    names = set[str]()
+    for option in options:
+        if (option.metavar or "").startswith("["):
+            names.update(option.opts)
+    return names
 
 
 def _with_omitted_values(args: list[str], names: Container[str]) -> list[str]:
@@ -696,9 +692,10 @@ def _given(declared: Mapping[str, Option], **values: Any) -> dict[str, Any]:
     """Return {field: value} of the options that were given; of a flag without an opposite only if
     it is set.
     """
-    found = {field: values[option.parameter] for field, option in declared.items()}
-    return {
-        field: value
-        for field, value in found.items()
-        if value is not None and value != [] and not (declared[field].is_flag and not value)
-    }
+    given: dict[str, Any] = {}
+    for field, option in declared.items():
+        value = values[option.parameter]
+        is_unset = option.is_flag and not value
+        if value is not None and value != [] and not is_unset:
+            given[field] = value
+    return given

@@ -35,12 +35,10 @@ def _figures(command: str) -> list[str]:
     keys = schema({"list": "presets"}.get(command, command))["properties"]
     row = keys["layers"]["items"]["properties"] if "rows" in keys else {}
     figures = (row or keys)["results"]["items"]
-    facts = [
-        name
-        for name in ("name", "model", "gpu", "verdict", "max_context")
-        if name in row or name in keys
-    ]
-    return [*facts, *figures.get("anyOf", [figures])[0]["properties"]["name"]["enum"]]
+    facts = ("name", "model", "gpu", "verdict", "max_context")
+    known = {*row, *keys}
+    names = figures.get("anyOf", [figures])[0]["properties"]["name"]["enum"]
+    return [*(name for name in facts if name in known), *names]
 
 
 def values_of(

@@ -24,8 +24,8 @@ def nearest(word: str, names: Iterable[str], alike: float = _ALIKE) -> str | Non
     """Return the name that resembles a word most, or that begins with it; None if no name does."""
     bare = {name.lstrip("-"): name for name in names}
     typed = word.lstrip("-")[:_LONGEST].lower()
-    longer = [name for name in bare if len(typed) > 2 and name.startswith(typed)]
-    if len(longer) == 1:
+    longer = [name for name in bare if name.startswith(typed)]
+    if len(longer) == 1 and len(typed) > 2:
         return bare[longer[0]]
     close = difflib.get_close_matches(typed, bare, n=1, cutoff=alike)
     if close:

@@ -238,7 +238,8 @@ class PlainOutputOptions(Options):
         deliver(text, self.output, force=self.force)
 
 
-_SUFFIXES = [suffix for known in FORMATS.values() for suffix in known.suffixes if suffix]
+_ALL_SUFFIXES = [suffix for known in FORMATS.values() for suffix in known.suffixes]
+_SUFFIXES = [suffix for suffix in _ALL_SUFFIXES if suffix]
 
 
 class ReportOptions(Options):
