@@ -183,10 +183,9 @@ def _cannot_check(
             f"{human(available, BYTES)} for it",
             "give a smaller --batch, --dtype bf16 or another --device",
         )
-    reasons = [
-        reason for name, reason in choice.refusals if name == key[0] and UNSUPPORTED not in reason
-    ]
-    reason = "; ".join(reasons) or f"{' or '.join(request.kernels)} {UNSUPPORTED}"
+    reasons = [reason for name, reason in choice.refusals if name == key[0]]
+    special = [reason for reason in reasons if UNSUPPORTED not in reason]
+    reason = "; ".join(special) or f"{' or '.join(request.kernels)} {UNSUPPORTED}"
     return CannotCheckError(
         f"{model.name}, {key[0]}: {reason} on {device.name} in {request.dtype}",
         "leave out --kernel to use every kernel that runs",

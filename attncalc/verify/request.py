@@ -113,12 +113,10 @@ def parse_dtype(text: str) -> str:
 
 def _parse_kernels(text: str, device: Device) -> tuple[str, ...]:
     if text == "all":
-        extra = [
-            k
-            for k in EXTRA_KERNELS
-            if device.runs_extra_kernels and not missing(k) and not is_compiled(k)
-        ]
-        return (*device.kernels, *extra)
+        if not device.runs_extra_kernels:
+            return device.kernels
+        installed = [kernel for kernel in EXTRA_KERNELS if not missing(kernel)]
+        return (*device.kernels, *(kernel for kernel in installed if not is_compiled(kernel)))
     known = (*BACKENDS, *EXTRA_KERNELS)
     if "," in text:
         raise AttncalcError(

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -168,45 +168,22 @@ def verify(
     output: VerifyOutputOptions,
 ) -> None:
     asked = {name: value for name, value in options.items() if value != _DEFAULTS.get(name)}
-    values, has_model = parsed(asked, _VerifyOptions), model.describes(asked)
+    values = parsed(asked, _VerifyOptions)
+    has_model = model.describes(asked)
     plot.check(output, excludes={"--record": "record" in values})
     if plot.plot is not None and "scaling" not in values:
         raise AttncalcError("--plot needs --scaling", "it draws measured points on predicted lines")
-    from ...verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
-
     named = {**vars(model), **vars(further)}
     given = [*(name for name, value in named.items() if value is not None), *asked]
     has_one = has_model and not further.models
-    base = VerifyOptions(
-        dtype=values.get("dtype"), kernel=values.get("kernel", "all"), seed=values.get("seed", 0)
-    )
     if "smoke" in values:
-        tip = "it chooses the model and its size; it takes --device, --dtype, --kernel and --seed"
-        _check_alone("--smoke", ("smoke", "device", "dtype", "kernel", "seed"), tip, given)
-        _smoke(base, _device(values), output)
+        _smoke(values, given, output)
         return
     if "record" in values:
-        from .record_command import MINUTES, write_record
-
-        tip = (
-            "--record chooses models and sizes itself; it takes --device, --dtype, --kernel, "
-            "--seed and --minutes"
-        )
-        given += [option.name for option in output.parameters() if getattr(output, option.name)]
-        _check_alone(
-            "--record",
-            ("record", "device", "dtype", "kernel", "seed", "minutes", "force"),
-            tip,
-            given,
-        )
-        folder, device, minutes = (
-            Path(values["record"]),
-            values.get("device", "auto"),
-            values.get("minutes", MINUTES),
-        )
-        raise typer.Exit(write_record(folder, device, base, minutes, force=output.force))
+        _record(values, given, output)
     if "against" in values:
-        _check_against(values["against"], model, [*asked, *(["models"] if further.models else [])])
+        against = [*asked, "models"] if further.models else list(asked)
+        _check_against(values["against"], model, against)
         verified = _compare_with_transformers(model.name(), values, plain=output.plain)
     else:
         _check_combinations(has_one, values)
@@ -214,17 +191,7 @@ def verify(
         specs = [read_model(name, asked, ModelOptions) for name in names]
         device = _device(values)
         specs = specs or [load(name) for name in _catalogue(device, values)]
-        settings = base._replace(
-            batch=values.get("batch", 2 if "train" in values else 1),
-            context=values.get("context"),
-            source=read_source(specs[0], values["source_context"])
-            if "source_context" in values
-            else None,
-            scaling="scaling" in values,
-            train="train" in values,
-            timed=has_one,
-            minutes=values.get("minutes", DEFAULT_MINUTES if has_one else CATALOGUE_MINUTES),
-        )
+        settings = _settings(values, specs, has_one=has_one)
         verified = _run(specs, settings, device, plain=output.plain)
 
     from .report import catalogue_report, verify_report
@@ -238,14 +205,41 @@ def verify(
     _end(verified)
 
 
+def _base(values: Mapping[str, Any]) -> "VerifyOptions":
+    """Return the options that --smoke and --record take too."""
+    from ...verify.options import VerifyOptions
+
+    return VerifyOptions(
+        dtype=values.get("dtype"), kernel=values.get("kernel", "all"), seed=values.get("seed", 0)
+    )
+
+
+def _settings(
+    values: Mapping[str, Any], specs: Sequence[ModelSpec], *, has_one: bool
+) -> "VerifyOptions":
+    """Return the options of the layers that run on a device."""
+    from ...verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES
+
+    source = None
+    if "source_context" in values:
+        source = read_source(specs[0], values["source_context"])
+    return _base(values)._replace(
+        batch=values.get("batch", 2 if "train" in values else 1),
+        context=values.get("context"),
+        source=source,
+        scaling="scaling" in values,
+        train="train" in values,
+        timed=has_one,
+        minutes=values.get("minutes", DEFAULT_MINUTES if has_one else CATALOGUE_MINUTES),
+    )
+
+
 def _end(verified: Verified) -> None:
     """End with the exit code of what was verified, or with the error that ended it."""
+    if isinstance(verified.ended, KeyboardInterrupt):
+        raise typer.Exit(INTERRUPTED)
     if verified.ended is not None:
-        raise (
-            typer.Exit(INTERRUPTED)
-            if isinstance(verified.ended, KeyboardInterrupt)
-            else verified.ended
-        )
+        raise verified.ended
     if not all(check.ok for v in verified.models for check in v.result.checks):
         raise typer.Exit(1)
     if verified.unreached or not all(v.result.checks for v in verified.models):
@@ -263,11 +257,16 @@ def _check_alone(program: str, allowed: Collection[str], tip: str, given: Iterab
             raise clash(program, option, tip.format(option=option))
 
 
-def _smoke(base: "VerifyOptions", device: "Device", output: VerifyOutputOptions) -> None:
+def _smoke(values: Mapping[str, Any], given: Iterable[str], output: VerifyOutputOptions) -> None:
     """Check a small model soon, with a line to paste."""
+    allowed = ("smoke", "device", "dtype", "kernel", "seed")
+    tip = "it chooses the model and its size; it takes --device, --dtype, --kernel and --seed"
+    _check_alone("--smoke", allowed, tip, given)
+    device = _device(values)
     from ...verify.record.machine import machine_facts, main_dtype
     from .report import smoke_line, verify_report
 
+    base = _base(values)
     options = base._replace(
         context=SMOKE_CONTEXT,
         dtype=base.dtype or main_dtype(device),
@@ -278,6 +277,25 @@ def _smoke(base: "VerifyOptions", device: "Device", output: VerifyOutputOptions)
     line = smoke_line(verified.models[0], machine_facts(device))
     output.show(verify_report(verified.models[0], verified.device, full=output.full, to_paste=line))
     _end(verified)
+
+
+def _record(
+    values: Mapping[str, Any], given: Iterable[str], output: VerifyOutputOptions
+) -> NoReturn:
+    """Measure what the device can do, and exit with the code of the record."""
+    from .record_command import MINUTES, write_record
+
+    of_output = [option.name for option in output.parameters() if getattr(output, option.name)]
+    allowed = ("record", "device", "dtype", "kernel", "seed", "minutes", "force")
+    tip = (
+        "--record chooses models and sizes itself; it takes --device, --dtype, --kernel, --seed "
+        "and --minutes"
+    )
+    _check_alone("--record", allowed, tip, [*given, *of_output])
+    folder = Path(values["record"])
+    device = values.get("device", "auto")
+    minutes = values.get("minutes", MINUTES)
+    raise typer.Exit(write_record(folder, device, _base(values), minutes, force=output.force))
 
 
 def _device(values: Mapping[str, Any]) -> "Device":

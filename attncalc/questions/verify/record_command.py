@@ -49,7 +49,7 @@ def write_record(
     from ...verify.devices import find_device
     from ...verify.record.machine import device_title, file_stem
     from ...verify.record.recorder import plan_record, record
-    from .record import agrees, is_empty, record_verdict
+    from .record import agrees, is_empty
     from .record_files import prepare_file, write_record_file
 
     device = find_device(device_name)
@@ -80,8 +80,20 @@ def write_record(
         if isinstance(interrupt, KeyboardInterrupt):
             return 130
         return int(interrupt.code or 0)
-    late = sum(step["seconds"] is not None for step in written["skipped"])
+    _tell_result(written, minutes, file)
+    if not agrees(written):
+        return 1
+    if is_empty(written):
+        return CannotCheckError.code
+    return 0
+
+
+def _tell_result(written: Mapping[str, Any], minutes: float, file: Path) -> None:
+    """Print the verdict of a record, the runs for which the time was too short, and its file."""
+    from .record import record_verdict
+
     sys.stdout.write(f"{record_verdict(written)}\n")
+    late = sum(step["seconds"] is not None for step in written["skipped"])
     if late:
         sys.stdout.write(
             f"{late} more runs did not fit in {duration(60 * minutes)}; --minutes gives more "
@@ -89,11 +101,6 @@ def write_record(
         )
     sys.stdout.write(f"Written: {file}\n")
     sys.stdout.write(SHARE)
-    if not agrees(written):
-        return 1
-    if is_empty(written):
-        return CannotCheckError.code
-    return 0
 
 
 def with_datasheet(device: Mapping[str, Any]) -> dict[str, Any]:

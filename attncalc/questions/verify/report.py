@@ -355,6 +355,15 @@ def _limits(result: VerifyResult) -> Iterator[str]:
         )
 
 
+def _outcome(result: VerifyResult) -> str:
+    """Return what the last column has of a model."""
+    if result.ok:
+        return OK
+    if result.checks:
+        return NOT_OK
+    return "not verified"
+
+
 def _model_table(verified: Sequence[VerifiedModel]) -> Table:
     models = [v.model for v in verified]
     results = [v.result for v in verified]
@@ -373,7 +382,7 @@ def _model_table(verified: Sequence[VerifiedModel]) -> Table:
             Column("peak's\nerror, %"),
             [f"{100 * max(errors):.2f}" if errors else "-" for errors in peaks],
         ),
-        (LABEL, [OK if r.ok else NOT_OK if r.checks else "not verified" for r in results]),
+        (LABEL, list(map(_outcome, results))),
     )
     strong = frozenset(i for i, result in enumerate(results) if not result.ok)
     return column_table(columns, strong)._replace(missing=NOT_MEASURED)

@@ -180,12 +180,11 @@ def _shapes(chosen: _Chosen, main: VerifyOptions, context: int) -> Iterator[Step
             yield Step(
                 name, main._replace(batch=batch, context=min(odd, longest - 1), source=source)
             )
-    windows = {
-        name: int(group.attention.span.window)
-        for name, model in chosen.models.items()
-        for _, group in model.groups()
-        if isinstance(group.attention, Grouped) and isinstance(group.attention.span, Sliding)
-    }
+    windows: dict[str, int] = {}
+    for name, model in chosen.models.items():
+        for _, group in model.groups():
+            if isinstance(group.attention, Grouped) and isinstance(group.attention.span, Sliding):
+                windows[name] = int(group.attention.span.window)
     if windows:
         narrowest = min(windows, key=lambda name: (windows[name], chosen.sizes[name], name))
         yield Step(narrowest, main._replace(batch=2, context=2 * windows[narrowest] + 45))

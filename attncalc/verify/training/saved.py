@@ -97,10 +97,7 @@ def bytes_of(tensors: Iterable[Tensor | None]) -> int:
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Return the bytes of an optimizer's states, without its counts of steps."""
-    states = [
-        value
-        for state in optimizer.state.values()
-        for name, value in state.items()
-        if name != "step"
-    ]
+    states: list[object] = []
+    for state in optimizer.state.values():
+        states += [value for name, value in state.items() if name != "step"]
     return bytes_of(value for value in states if isinstance(value, Tensor))

@@ -3,7 +3,7 @@ FLOPs.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from ..checks.tolerance import furthest
 from ..devices import DTYPES
 from ..request import default_dtype, parse_dtype
 from .forward import ForwardResult, ModuleCall, forward
-from .model import TransformersModel, first_line
+from .model import AttentionModule, TransformersModel, first_line
 
 DEFAULT_BATCH = 2
 # Default tokens. They are fewer for recurrent classes, which process them one by one, and for a
@@ -73,29 +73,8 @@ def compare_with_transformers(
     workload = _fixed_lengths(model, hf_model, workload)
     without_positions = {stack.input for stack in model.stacks if stack.relative_position_buckets}
     modules = hf_model.attention_modules(without_positions)
-    skipped = list(_not_compared(hf_model))
-    if any(
-        isinstance(layers.attention, GlobalWindow)
-        for stack in model.stacks
-        for layers in stack.layers
-    ):
-        skipped.append(
-            "FLOPs of windows with global tokens are not compared: the class computes whole "
-            "blocks of them."
-        )
-    results: dict[int, ForwardResult] = {}
-    try:
-        for tokens in _context_lengths(model, workload.context):
-            on_progress(f"{model.name}, {count(tokens)} tokens")
-            use_cache = model.main.has_cache
-            results[tokens] = forward(
-                hf_model, modules, workload.batch, tokens, workload.source, use_cache=use_cache
-            )
-    except Exception as error:  # the class may raise anything
-        skipped.append(
-            f"{hf_model.name} cannot run on tensors without values ({first_line(error)}): "
-            "cache and FLOPs are not compared."
-        )
+    results, failure = _results(model, hf_model, modules, workload, on_progress)
+    skipped = [*_not_compared(model, hf_model), *failure]
     if results:
         calls = results[workload.context].calls
     else:
@@ -105,22 +84,41 @@ def compare_with_transformers(
     for stack in model.stacks:
         stack_calls = [call for call in calls if call.module.side == stack.input]
         checks += _stack_checks(model, stack, workload, stack_calls, ran=bool(results))
-    for tokens, result in results.items():
-        if result.has_cache:
-            checks += _cache_checks(model, workload, tokens, result)
-        else:
-            checks += ()
-    if (
-        model.main.has_cache
-        and results
-        and not any(result.has_cache for result in results.values())
-    ):
+    with_cache = {tokens: result for tokens, result in results.items() if result.has_cache}
+    for tokens, result in with_cache.items():
+        checks += _cache_checks(model, workload, tokens, result)
+    if model.main.has_cache and results and not with_cache:
         skipped.append(f"{hf_model.name} returns no cache: cache bytes are not compared.")
     name = f"transformers {need_transformers()}, {hf_model.name}"
     compared = VerifyResult(tuple(checks), skipped=tuple(skipped), context=workload.context)
     return TransformersComparison(
         compared, workload, {"type": "meta", "name": name, "torch": torch.__version__}
     )
+
+
+def _results(
+    model: ModelSpec,
+    hf_model: TransformersModel,
+    modules: Sequence[AttentionModule],
+    workload: Workload,
+    on_progress: Callable[[str], None],
+) -> tuple[dict[int, ForwardResult], list[str]]:
+    """Return the class's prefill by its number of tokens, and a note if the class cannot run."""
+    results: dict[int, ForwardResult] = {}
+    try:
+        for tokens in _context_lengths(model, workload.context):
+            on_progress(f"{model.name}, {count(tokens)} tokens")
+            use_cache = model.main.has_cache
+            results[tokens] = forward(
+                hf_model, modules, workload.batch, tokens, workload.source, use_cache=use_cache
+            )
+    except Exception as error:  # the class may raise anything
+        failure = (
+            f"{hf_model.name} cannot run on tensors without values ({first_line(error)}): "
+            "cache and FLOPs are not compared."
+        )
+        return results, [failure]
+    return results, []
 
 
 def resolve_workload(
@@ -395,7 +393,7 @@ def _cache_checks(
             )
 
 
-def _not_compared(hf_model: TransformersModel) -> Iterator[str]:
+def _not_compared(model: ModelSpec, hf_model: TransformersModel) -> Iterator[str]:
     """Note the parts of the class that are not compared."""
     for part, size in hf_model.params()[1].items():
         yield f"Not compared, because attncalc does not count it: {part}, {count(size)} parameters."
@@ -403,4 +401,9 @@ def _not_compared(hf_model: TransformersModel) -> Iterator[str]:
         yield (
             "The FLOPs of experts are not compared, because routing needs values; their "
             "parameters are compared."
+        )
+    if any(isinstance(layers.attention, GlobalWindow) for _, layers in model.groups()):
+        yield (
+            "FLOPs of windows with global tokens are not compared: the class computes whole "
+            "blocks of them."
         )

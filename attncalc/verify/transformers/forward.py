@@ -110,10 +110,8 @@ def _record_calls(
         flops = flops._replace(linear=flops.linear + moved, batched=flops.batched - moved)
         calls.append(ModuleCall(attention_module, flops))
 
-    linear_subclasses = [
-        m for m in module.modules() if isinstance(m, nn.Linear) and type(m) is not nn.Linear
-    ]
-    hooked = (module, *linear_subclasses)
+    linears = [m for m in module.modules() if isinstance(m, nn.Linear)]
+    hooked = (module, *(linear for linear in linears if type(linear) is not nn.Linear))
     return [
         hook
         for m in hooked

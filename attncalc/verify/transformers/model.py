@@ -115,12 +115,10 @@ class TransformersModel:
         language = 0
         other_parts = dict[str, int]()
         sizes = {name: parameter.numel() for name, parameter in self.model.named_parameters()}
-        language_prefixes = {
-            name[:i]
-            for name in filter(self.is_language, sizes)
-            for i, c in enumerate(name)
-            if c == "."
-        }
+        language_prefixes = set[str]()
+        for name in filter(self.is_language, sizes):
+            parts = name.split(".")
+            language_prefixes |= {".".join(parts[:i]) for i in range(1, len(parts))}
         for name, size in sizes.items():
             if self.is_language(name):
                 language += size
@@ -136,11 +134,10 @@ class TransformersModel:
 
     def router_bias_buffers(self) -> int:
         """Return the elements of router biases that the class holds as buffers."""
-        return sum(
-            b.numel()
-            for name, b in self.model.named_buffers()
-            if CORRECTION.search(name) and self.is_language(name)
-        )
+        biases = [
+            (name, buffer) for name, buffer in self.model.named_buffers() if CORRECTION.search(name)
+        ]
+        return sum(buffer.numel() for name, buffer in biases if self.is_language(name))
 
     def tied_head(self) -> int:
         """Return the elements of an lm head that is tied to the token embedding; 0 if it is not

@@ -56,7 +56,8 @@ class TrainingStep(NamedTuple):
     @property
     def rope_tables(self) -> int:
         """The bytes of RoPE's cosines and sines outside of the layers, which all layers share."""
-        return sum(t.bytes for t in self.saved if ROPE.search(t.path) and not layer_path(t.path))
+        shared = [tensor for tensor in self.saved if not layer_path(tensor.path)]
+        return sum(tensor.bytes for tensor in shared if ROPE.search(tensor.path))
 
 
 def layer_path(path: str) -> str:
@@ -86,23 +87,13 @@ def training_step(
         eager: use its eager attention even if it has another.
         peak: whether to measure the peak, which takes most of the time.
     """
-    from transformers.initialization import no_init_weights
-
     with ExitStack() as during:
         for context in (quiet(), _without_packing(), FakeTensorMode(allow_non_fake_inputs=True)):
             during.enter_context(context)
         model_class, hf_config = find_class(config, head)
         has_stand_ins = during.enter_context(stand_ins(model_class))
-        _leave_out_dropout(hf_config)
         attention = "sdpa" if model_class._supports_sdpa and not eager else "eager"
-        with no_init_weights():  # some read values
-            model = model_class._from_config(
-                hf_config, dtype=dtype, attn_implementation=attention
-            ).train()
-        model.tie_weights()
-        for module in model.modules():
-            if hasattr(module, READS_TOKEN_VALUES):
-                setattr(module, READS_TOKEN_VALUES, lambda *_: None)
+        model = _to_train(model_class, hf_config, dtype, attention)
         if recompute:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         ids = torch.zeros(batch, tokens, dtype=torch.long)
@@ -132,6 +123,22 @@ def training_step(
             state_bytes(optimizer),
             _peak(model, optimizer, inputs) - towers if peak else 0,
         )
+
+
+def _to_train(model_class: Any, hf_config: Any, dtype: torch.dtype, attention: str) -> Any:
+    """Return the class's model in training, without dropout and without values."""
+    from transformers.initialization import no_init_weights
+
+    _leave_out_dropout(hf_config)
+    with no_init_weights():  # some read values
+        model = model_class._from_config(
+            hf_config, dtype=dtype, attn_implementation=attention
+        ).train()
+    model.tie_weights()
+    for module in model.modules():
+        if hasattr(module, READS_TOKEN_VALUES):
+            setattr(module, READS_TOKEN_VALUES, lambda *_: None)
+    return model
 
 
 def _leave_out_dropout(hf_config: Any) -> None:

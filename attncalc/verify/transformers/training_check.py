@@ -69,22 +69,7 @@ def compare_training(
     for recompute in (False, True):
         how = ", recomputing" if recompute else ""
         on_progress(f"{model.name}, {count(layers)} layers, {count(workload.context)} tokens{how}")
-        try:
-            step = training_step(
-                short_config,
-                DTYPES[dtype],
-                model.head,
-                workload.batch,
-                workload.context,
-                recompute=recompute,
-            )
-        except CannotCheckError:
-            raise
-        except Exception as error:  # the class may raise anything
-            raise CannotCheckError(
-                f"transformers' class of {model.name} cannot be trained on tensors without "
-                f"values: {first_line(error)}"
-            ) from None
+        step = _step(model, short_config, workload, recompute=recompute)
         measured = _measured(short, step, of_one)
         if recompute and class_math(model.model_type).residual_in_fp32:
             next(iter(measured.layers.values())).pop(0)  # its input is the embedding, in 16 bits
@@ -97,9 +82,12 @@ def compare_training(
                 Reported("RoPE tables", "rope_tables", label, step.rope_tables, BYTES, ROPE_NOTE)
             )
         checks += saved_checks(run, measured, size_on("cpu", run), routing=ROUTING)
-        checks += () if recompute else state_checks(run, measured)
+        if not recompute:
+            checks += state_checks(run, measured)
         checks += peak_check(run, measured)
-    limits = [DROPOUT_NOTE, *([KERNELS_NOTE] if step.has_stand_ins else [])]
+    limits = [DROPOUT_NOTE]
+    if step.has_stand_ins:
+        limits.append(KERNELS_NOTE)
     if layers < model.main.n_layers:
         limits.append(
             f"The class has {count(layers)} of its {count(model.main.n_layers)} layers: all "
@@ -112,6 +100,24 @@ def compare_training(
     return TransformersComparison(
         result, workload, {"type": "meta", "name": name, "torch": torch.__version__}
     )
+
+
+def _step(
+    model: ModelSpec, config: Mapping[str, Any], workload: Workload, *, recompute: bool
+) -> TrainingStep:
+    """Train the class of `config`. Raises CannotCheckError if it cannot be trained."""
+    dtype = DTYPES[compute_dtype(model, workload).name]
+    batch = workload.batch
+    context = workload.context
+    try:
+        return training_step(config, dtype, model.head, batch, context, recompute=recompute)
+    except CannotCheckError:
+        raise
+    except Exception as error:  # the class may raise anything
+        raise CannotCheckError(
+            f"transformers' class of {model.name} cannot be trained on tensors without values: "
+            f"{first_line(error)}"
+        ) from None
 
 
 def _measured(model: ModelSpec, step: TrainingStep, of_one: int) -> MeasuredStep:
@@ -177,8 +183,8 @@ def layers_of_one(model: ModelSpec, config: Mapping[str, Any]) -> int:
     attention beside Mamba-2.
     """
     parts = [config, *(value for value in config.values() if isinstance(value, dict))]
-    lengths = (part[name] for part in parts for name in LENGTHS if isinstance(part.get(name), int))
-    length = next(lengths, 0)
+    stated = (part.get(name) for part in parts for name in LENGTHS)
+    length = next((length for length in stated if isinstance(length, int)), 0)
     is_multiple = length and not model.encoder and model.main.n_layers % length == 0
     if is_multiple:
         return model.main.n_layers // length
