@@ -16,86 +16,83 @@ def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
     """Raise AttncalcError if the data are of another layout than a config.json, with what to give
     instead.
     """
+    beside = "give the config.json beside it"
+    folder = "give the folder that contains it, with its config.json"
+    for is_layout, name, tip in (
+        (_is_adapter, "a LoRA adapter (adapter_config.json)", _tip_for_base(data)),
+        (_is_of_tensorrt_llm, "a config of TensorRT-LLM", _BASE),
+        (_is_of_mlc_llm, "a config of MLC LLM", _BASE),
+        (_is_pipeline, "a pipeline of diffusers (model_index.json)", _tip_for_parts(data)),
+        (_is_index, "the index of safetensors files", folder),
+        (_is_gguf_metadata, "the metadata of a GGUF file", "give the .gguf file itself"),
+        (_is_of_onnx_runtime, "a config of ONNX Runtime GenAI", _BASE),
+        (_is_generation_config, "a generation_config.json", beside),
+        (_is_of_tokenizer, "a tokenizer's file", beside),
+    ):
+        if is_layout(data):
+            raise AttncalcError(f"{file}: {name}, which does not have the model's sizes", tip)
+
+
+def _has_any(data: Mapping[str, Any], *keys: str) -> bool:
+    return not data.keys().isdisjoint(keys)
+
+
+def _is_adapter(data: Mapping[str, Any]) -> bool:
+    names_base = "base_model_name_or_path" in data and "model_type" not in data
+    return "peft_type" in data or names_base
+
+
+def _is_of_tensorrt_llm(data: Mapping[str, Any]) -> bool:
+    """Return whether trtllm-build wrote it (pretrained_config and build_config), or one of its
+    converters (architecture and mapping).
+    """
+    is_built = "pretrained_config" in data and _has_any(data, "build_config", "version")
+    is_converted = "architecture" in data and "model_type" not in data
+    is_converted = is_converted and _has_any(data, "mapping", "quantization", "producer")
+    return is_built or is_converted or "builder_config" in data
+
+
+def _is_of_mlc_llm(data: Mapping[str, Any]) -> bool:
+    keys = ("quantization", "conv_template", "local_id", "context_window_size", "model_lib")
+    return isinstance(data.get("model_config"), Mapping) and _has_any(data, *keys)
+
+
+def _is_pipeline(data: Mapping[str, Any]) -> bool:
+    is_class = "_class_name" in data and "model_type" not in data
+    return "_diffusers_version" in data or is_class
+
+
+def _is_index(data: Mapping[str, Any]) -> bool:
+    return "weight_map" in data
+
+
+def _is_gguf_metadata(data: Mapping[str, Any]) -> bool:
+    metadata = data.get("metadata")
+    inner = metadata if isinstance(metadata, Mapping) else {}
+    return "general.architecture" in data or "general.architecture" in inner
+
+
+def _is_of_onnx_runtime(data: Mapping[str, Any]) -> bool:
+    model = data.get("model")
+    return "search" in data and isinstance(model, Mapping) and "decoder" in model
+
+
+def _is_generation_config(data: Mapping[str, Any]) -> bool:
+    sizes = ("model_type", "hidden_size", "d_model", "n_embd", "architectures", "dim")
+    return {"eos_token_id", "transformers_version"} <= data.keys() and not _has_any(data, *sizes)
+
+
+def _is_of_tokenizer(data: Mapping[str, Any]) -> bool:
+    is_config = "tokenizer_class" in data and not _has_any(data, "model_type", "architectures")
+    return is_config or {"added_tokens", "model", "normalizer"} <= data.keys()
+
+
+def _tip_for_base(data: Mapping[str, Any]) -> str:
+    """Return the tip for an adapter: the model that it belongs to, if it names one."""
     base = data.get("base_model_name_or_path")
     if isinstance(base, str) and base.strip():
-        tip_for_base = f"give the base model: {truncate(base, 120)}"
-    else:
-        tip_for_base = "give the base model's config.json, or its name on the hub as org/name"
-    model = data.get("model")
-    metadata = data.get("metadata")
-    has_model_type = "model_type" in data
-
-    def has_any(*keys: str) -> bool:
-        return not data.keys().isdisjoint(keys)
-
-    for is_layout, name, tip in (
-        (
-            "peft_type" in data or ("base_model_name_or_path" in data and not has_model_type),
-            "a LoRA adapter (adapter_config.json)",
-            tip_for_base,
-        ),
-        # trtllm-build writes pretrained_config and build_config; its converters write architecture
-        # and mapping
-        (
-            ("pretrained_config" in data and has_any("build_config", "version"))
-            or "builder_config" in data
-            or (
-                "architecture" in data
-                and has_any("mapping", "quantization", "producer")
-                and not has_model_type
-            ),
-            "a config of TensorRT-LLM",
-            _BASE,
-        ),
-        (
-            isinstance(data.get("model_config"), Mapping)
-            and has_any(
-                "quantization", "conv_template", "local_id", "context_window_size", "model_lib"
-            ),
-            "a config of MLC LLM",
-            _BASE,
-        ),
-        (
-            "_diffusers_version" in data or ("_class_name" in data and not has_model_type),
-            "a pipeline of diffusers (model_index.json)",
-            _tip_for_parts(data),
-        ),
-        (
-            "weight_map" in data,
-            "the index of safetensors files",
-            "give the folder that contains it, with its config.json",
-        ),
-        (
-            any(
-                "general.architecture" in keys
-                for keys in (data, metadata)
-                if isinstance(keys, Mapping)
-            ),
-            "the metadata of a GGUF file",
-            "give the .gguf file itself",
-        ),
-        (
-            "search" in data and isinstance(model, Mapping) and "decoder" in model,
-            "a config of ONNX Runtime GenAI",
-            _BASE,
-        ),
-        (
-            {"eos_token_id", "transformers_version"} <= data.keys()
-            and not has_any(
-                "model_type", "hidden_size", "d_model", "n_embd", "architectures", "dim"
-            ),
-            "a generation_config.json",
-            "give the config.json beside it",
-        ),
-        (
-            ("tokenizer_class" in data and not has_any("model_type", "architectures"))
-            or ({"added_tokens", "model"} <= data.keys() and "normalizer" in data),
-            "a tokenizer's file",
-            "give the config.json beside it",
-        ),
-    ):
-        if is_layout:
-            raise AttncalcError(f"{file}: {name}, which does not have the model's sizes", tip)
+        return f"give the base model: {truncate(base, 120)}"
+    return "give the base model's config.json, or its name on the hub as org/name"
 
 
 def reject_list(content: bytes, file: str) -> None:

@@ -6,7 +6,7 @@ Weights and runtime memory are estimates: they are compared with their ranges.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -270,29 +270,11 @@ def _estimates(
         dataclasses.replace(request, kv_memory=None) if gpu else without_gpu(request, 0)
     )
     loaded = log.budget.get("model_buffer") or log.budget.get("weights")
-
     if gpu is None:
-        if (
-            loaded
-            and int(log.settings.get("n_gpu_layers", _ALL_LAYERS)) > resolved.model.main.n_layers
-        ):
-            pp = resolved.args.pp
-            in_dtype = resolved.workload.dtype
-            weights_dtype = _weights_dtype(request)
-            model = resolved.model
-            if weights_dtype in FILE_TYPES and resolved.engine.splits_by_layer:
-                model, weights_dtype = weights_of(request)
-            held = weights(
-                model,
-                pp=pp,
-                in_dtype=in_dtype,
-                weights_dtype=weights_dtype,
-                engine=resolved.engine if resolved.args.changes_weights else None,
-                args=resolved.args,
-            )
-            yield Estimate(
-                "weights", "weights", loaded.bytes, *_weights_range(resolved, int(held.total))
-            )
+        on_gpu = int(log.settings.get("n_gpu_layers", _ALL_LAYERS))
+        if loaded and on_gpu > resolved.model.main.n_layers:
+            found = _weights_range(resolved, _held_without_gpu(request, resolved))
+            yield Estimate("weights", "weights", loaded.bytes, *found)
         return
     if resolved.whole_layers:
         budget = fit(resolved.request).budget
@@ -303,27 +285,46 @@ def _estimates(
         parts["weights"] = _weights_range(resolved, int(budget.weights.total))
         if loaded:
             yield Estimate("weights", "weights", loaded.bytes, *parts["weights"])
-    groups = _PARTS | (_PARTS_BESIDE_CONSUMED if "weights_and_outside" in log.budget else {})
-    for name, (label, of) in groups.items():
-        ranges = [parts[part] for part in of if part in parts]
-        if (
-            name in log.budget
-            and ranges
-            and not (name == "captured_graphs" and "cuda_graphs" in log.budget)
-        ):
-            low, expected, high = (sum(values) for values in zip(*ranges, strict=True))
-            printed = log.budget[name]
-            yield Estimate(
-                name,
-                label,
-                printed.bytes,
-                max(0, low - printed.half),
-                expected,
-                high + printed.half,
-            )
+    yield from _part_estimates(log, parts)
     if memory is not None and not memory.missing and not resolved.whole_layers:
         low, high = (max(0, budget.room(end)) for end in ("low", "high"))
         yield Estimate("kv_memory", "KV memory", memory.printed, low, int(budget.kv_memory), high)
+
+
+def _held_without_gpu(request: FitRequest, resolved: ResolvedRequest) -> int:
+    """Return the bytes of the weights that the engine holds."""
+    model = resolved.model
+    weights_dtype = _weights_dtype(request)
+    if weights_dtype in FILE_TYPES and resolved.engine.splits_by_layer:
+        model, weights_dtype = weights_of(request)
+    held = weights(
+        model,
+        pp=resolved.args.pp,
+        in_dtype=resolved.workload.dtype,
+        weights_dtype=weights_dtype,
+        engine=resolved.engine if resolved.args.changes_weights else None,
+        args=resolved.args,
+    )
+    return int(held.total)
+
+
+def _part_estimates(
+    log: StartupLog, parts: Mapping[str, tuple[int, int, int]]
+) -> Iterator[Estimate]:
+    """Yield each part of the runtime memory that the log prints."""
+    groups = _PARTS
+    if "weights_and_outside" in log.budget:
+        groups = _PARTS | _PARTS_BESIDE_CONSUMED
+    for name, (label, of) in groups.items():
+        printed = log.budget.get(name)
+        ranges = [parts[part] for part in of if part in parts]
+        if printed is None or not ranges:
+            continue
+        if name == "captured_graphs" and "cuda_graphs" in log.budget:
+            continue
+        low, expected, high = (sum(values) for values in zip(*ranges, strict=True))
+        least = max(0, low - printed.half)
+        yield Estimate(name, label, printed.bytes, least, expected, high + printed.half)
 
 
 def _weights_dtype(request: FitRequest) -> str | None:
