@@ -53,16 +53,16 @@ def engine_of_options(options: Mapping[str, Any]) -> Choice | None:
     """
     declared = options_of(EngineOptions) | options_of(DeploymentOptions)
     given = [name for name in declared if options.get(name) not in (None, False)]
-    own = [name for name in given if name in EngineOptions.__annotations__ or name in _RANKS]
+    of_engines = {*EngineOptions.__annotations__, *_RANKS}
+    own = [name for name in given if name in of_engines]
     if not own:
         return None
-    engines = [name for name in ENGINES if all(_has(name, field) for field in own)]
+    having = {field: {name for name in ENGINES if _has(name, field)} for field in own}
+    engines = set.intersection(*having.values())
     if len(engines) != 1:
         return None
-    deciding = next(
-        (field for field in own if sum(_has(name, field) for name in ENGINES) == 1), own[0]
-    )
-    return Choice(engines[0], declared[deciding].name)
+    deciding = next((field for field in own if len(having[field]) == 1), own[0])
+    return Choice(engines.pop(), declared[deciding].name)
 
 
 def _has(engine: str, field: str) -> bool:
@@ -89,23 +89,15 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     of_others = NOT_OLLAMA & options.keys() - {"engine" if runner else ""}
     if not (is_tag or runner) or of_others or (weights and str(weights).lower() not in FILE_TYPES):
         return {}, ""
-    engine, words = next(
-        (engine, words)
-        for engine in ENGINES
-        for words in find_engine(engine).commands
-        if words.context
-    )
+    engine, words = _runner_of_ollama()
     choice = engine_of_options(options)
     if choice and choice.engine != engine:
         return {}, ""
     found: dict[str, Any] = {"engine": engine, **_of_variables(words, options)}
-    if (
-        not weights
-        and not file_type
-        and is_known
-        and (implied := words.of_model(model.rpartition("/")[2]))
-    ):
-        found["weights_dtype"] = implied[1]
+    if not weights and not file_type and is_known:
+        implied = words.of_model(model.rpartition("/")[2])
+        if implied:
+            found["weights_dtype"] = implied[1]
     of_context = {"context", "kv_memory", *UserOptions.__annotations__}
     names = options_of(FitOptions)
     if of_context.isdisjoint({*options, *found}):
@@ -116,17 +108,22 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     # auto: the longest on the GPU alone
     if options.get("gpu") is not None and not is_auto(options.get("context")):
         option, value = words.placed
-        found |= {
-            field: value
-            for field, known in names.items()
-            if known.name == option and field not in options
-        }
+        fields = [field for field, known in names.items() if known.name == option]
+        found |= {field: value for field in fields if field not in options}
     shown = " ".join(f"{names[field].name} {value}" for field, value in found.items())
     title = "LM Studio" if _is_lm_studio(options) else "Ollama"
     return (
         found,
         f"{shown}: as {title} runs {model}; --engine {DEFAULT_ENGINE} runs it as released.",
     )
+
+
+def _runner_of_ollama() -> tuple[str, LaunchWords]:
+    """Return the engine that Ollama runs, and how its command is read: it alone decides a
+    context.
+    """
+    commands = ((engine, words) for engine in ENGINES for words in find_engine(engine).commands)
+    return next((engine, words) for engine, words in commands if words.context)
 
 
 def name_for_ollama(model: str, options: Mapping[str, Any]) -> str | None:
@@ -303,11 +300,10 @@ def _of_variables(words: LaunchWords, options: Mapping[str, Any]) -> dict[str, s
     given.
     """
     fields = {option.name: field for field, option in options_of(FitOptions).items()}
-    found = {
-        fields[name]: os.environ[variable]
-        for variable, name in words.environment.items()
-        if isinstance(name, str) and variable in os.environ
-    }
+    found: dict[str, str] = {}
+    for variable, name in words.environment.items():
+        if isinstance(name, str) and variable in os.environ:
+            found[fields[name]] = os.environ[variable]
     return {field: value for field, value in found.items() if options.get(field) is None}
 
 

@@ -159,20 +159,9 @@ def expand(
     words = words_of(command)
     start = _start(words[:_MOST_WORDS])
     if start is None or len(words) > _MOST_WORDS:
-        *most, last = (
-            f"'{known.example}'"
-            for engine in map(find_engine, ENGINES)
-            for known in engine.commands
-        )
-        raise AttncalcError(
-            f"'{truncate(' '.join(words), 60)}' starts no engine that is known here",
-            f"after -- comes {', '.join(most)} or {last}",
-        )
-    given = {
-        options[name].name
-        for name in (word.partition("=")[0] for word in before)
-        if name in options
-    }
+        raise _unknown_command(words)
+    typed = (word.partition("=")[0] for word in before)
+    given = {options[name].name for name in typed if name in options}
     reader = _Reader(start, options, given, names)
     model = reader.read(words[start.first :])
     model = reader.read_variables(words[: start.first]) or model
@@ -184,33 +173,34 @@ def expand(
     reader.add_up_gpus(before)
     own = first_argument(before, names) or value_of("--preset", "-p", words=before)
     model = reader.not_replaced(model, own)
-    named = model or own
-    file_type = None
+    named = own
     if model:
-        named, file_type = of_other_machine(of_ollama(model) if start.words.runner else model)
-        if model != named:
-            reader.add(("--served-model", model))
-            tell(f"note: {truncate(model)} is not here, and is read as {named}, by its name")
-    if named:
-        reader.add(("--weights-dtype", file_type) if file_type else ())
-    elif "--layers" not in before:
+        named = reader.name_model(model)
+    if not named and "--layers" not in before:
         raise AttncalcError(
             "a model is required", f"name it in the command, as {start.words.example}"
         )
-    has_default = start.words.runner or any(map(reader.has, ("--context", "--prompt", "--gpu")))
-    if named and not has_default and (context := _own_context(named)):
-        reader.add(("--context", context))
-        tell(f"note: --context {context} is the command's default")
+    if named:
+        reader.add_default_context(named)
     # another engine's command has no such keys
     if reader.has("--engine") and start.engine not in before:
         reader.found.pop("--speculative-config", None)
     reader.add(("--engine", start.words.runner or start.engine))
     reader.note()
-    return [
-        *before,
-        *([named] if model and named else []),
-        *(word for words in reader.found.values() for word in words),
+    found = [word for words in reader.found.values() for word in words]
+    if model and named:
+        return [*before, named, *found]
+    return [*before, *found]
+
+
+def _unknown_command(words: Sequence[str]) -> AttncalcError:
+    examples = [
+        f"'{known.example}'" for engine in map(find_engine, ENGINES) for known in engine.commands
     ]
+    return AttncalcError(
+        f"'{truncate(' '.join(words), 60)}' starts no engine that is known here",
+        f"after -- comes {', '.join(examples[:-1])} or {examples[-1]}",
+    )
 
 
 def check_models(own: str | None, model: str | None) -> None:
@@ -227,7 +217,8 @@ def without_first(words: Sequence[str], word: str, options: Mapping[str, Any]) -
     stays.
     """
     taken = _places_of_values(words, options)
-    place = next(i for i, one in enumerate(words) if one == word and i not in taken)
+    places = (i for i, one in enumerate(words) if one == word)
+    place = next(i for i in places if i not in taken)
     return [*words[:place], *words[place + 1 :]]
 
 
@@ -235,8 +226,8 @@ def _places_of_values(words: Sequence[str], options: Mapping[str, Any]) -> set[i
     """Return the places of the words that are values of options, whose names may have
     underscores.
     """
-    names = [hyphens(word) for word in words]
-    return {i + 1 for i, name in enumerate(names) if name in options and options[name].metavar}
+    takes_value = {name for name, option in options.items() if option.metavar}
+    return {i + 1 for i, word in enumerate(words) if hyphens(word) in takes_value}
 
 
 def first_argument(words: Sequence[str], options: Mapping[str, Any]) -> str | None:
@@ -338,6 +329,30 @@ class _Reader:
                 file_type = None  # as released
             self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
 
+    def name_model(self, model: str) -> str:
+        """Return the name by which the command's model is known here; its weights have the type in
+        the name of its file.
+        """
+        asked = of_ollama(model) if self._start.words.runner else model
+        named, file_type = of_other_machine(asked)
+        if model != named:
+            self.add(("--served-model", model))
+            tell(f"note: {truncate(model)} is not here, and is read as {named}, by its name")
+        if file_type:
+            self.add(("--weights-dtype", file_type))
+        return named
+
+    def add_default_context(self, model: str) -> None:
+        """Add the model's own context, which engines take without an option, unless one is given,
+        or a GPU or a program such as Ollama decides.
+        """
+        if self._start.words.runner or any(map(self.has, ("--context", "--prompt", "--gpu"))):
+            return
+        context = _own_context(model)
+        if context:
+            self.add(("--context", context))
+            tell(f"note: --context {context} is the command's default")
+
     def not_replaced(self, model: str | None, own: str | None) -> str | None:
         """Return the command's model; None if MODEL says what it is, and then the launch command
         still loads it.
@@ -422,35 +437,44 @@ class _Reader:
             if name in known.flags:
                 self.use(name, known.flags[name])
                 continue
-            # it may be another engine's
-            option = None if name in known.unmodelled else self._options.get(name)
-            reading = known.names.get(name)
-            if reading is None and option and not option.metavar:
+            option = self._option(name)
+            if name not in known.names and option and not option.metavar:
                 self.add((name if "/" in option.names[0] else option.name,))
                 continue
             if not has_value:
                 value = self._next_value(name, rest)
             if name in known.models:
                 model = value
-            elif callable(reading):
-                self._check_set(name, reading(value))
-                self.use(name, reading(value))
-            elif option or reading:
-                self.add(
-                    () if value == "auto" else (option.name if option else str(reading), value)
-                )
-            else:
+            elif not self._use_value(name, value):
                 self._leave_out(name)
                 swallowed.append(value)
-        # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
-        named = next(
-            (value for value in swallowed if re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", value)),
-            None,
-        )
-        model = words[bare.pop(0)] if model is None and bare else model or named
+        if model is None and bare:
+            model = words[bare.pop(0)]
         for i in bare:
             self._leave_out_bare(words, i)
-        return model
+        # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
+        return model or next(filter(_is_repository, swallowed), None)
+
+    def _option(self, name: str) -> Option | None:
+        """Return the option of `attncalc fit` of that name, which may be another engine's."""
+        if name in self._start.words.unmodelled:
+            return None
+        return self._options.get(name)
+
+    def _use_value(self, name: str, value: str) -> bool:
+        """Add what an option with this value means, and return whether the option is known."""
+        reading = self._start.words.names.get(name)
+        if callable(reading):
+            self._check_set(name, reading(value))
+            self.use(name, reading(value))
+            return True
+        option = self._option(name)
+        own = option.name if option else reading
+        if own is None:
+            return False
+        if value != "auto":
+            self.add((own, value))
+        return True
 
     def _check_name(self, name: str, read: dict[object, str]) -> None:
         """Raise AttncalcError for an option that attncalc alone has, or that the command has
@@ -549,9 +573,9 @@ class _Reader:
         known = self._start.words.environment
         model = None
         self._is_command_read = True  # whose options replace the variables
-        around = {
-            name: os.environ[name] for name in known if name in os.environ and name not in typed
-        }
+        around = {name: os.environ[name] for name in known if name in os.environ}
+        for name in typed:
+            around.pop(name, None)
         for name, value in (typed | around).items():
             before = dict(self.found)
             reading = known.get(name)
@@ -648,6 +672,10 @@ def _gpus_of_container(value: str) -> int | None:
             "give --gpus all in the command, or the number of GPUs",
         )
     return int(number)
+
+
+def _is_repository(word: str) -> bool:
+    return re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", word) is not None
 
 
 def _is_option(word: str) -> bool:

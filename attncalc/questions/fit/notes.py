@@ -41,37 +41,8 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
         *resolved.engine.host_notes(resolved.args),
     ]
     notes += _host_memory_notes(result)
-    if resolved.gpu and resolved.share and not resolved.gpu.measured:
-        reason = "no log shows how much memory software sees, so a conservative figure is used."
-        if not resolved.gpu.vendor:
-            reason = (
-                "software sees so much of most such cards. One with ECC in GDDR memory (L4, A10) "
-                "has less: name it."
-            )
-        notes.append(f"{resolved.gpu.title}: {reason}")
-    share = resolved.engine.share_of_unified
-    if (
-        resolved.gpu
-        and resolved.gpu.counts_host_memory
-        and resolved.request.gpu_memory_utilization == share
-        and share
-    ):
-        notes.append(
-            f"The host uses the same memory: with its default share {resolved.engine.title} may "
-            f"not start, and with {share} it does."
-        )
-    if (
-        resolved.gpu
-        and resolved.share
-        and resolved.gpu.unified
-        and not resolved.gpu.shares_with_host
-    ):
-        notes.append(
-            f"Metal lets the GPU use {human(resolved.gpu.memory, BYTES)} of the Mac's "
-            f"{resolved.gpu.memory_gb} GB by "
-            "default. Newer systems may allow more; 'sudo sysctl iogpu.wired_limit_mb=N' raises it."
-        )
-        notes += _wired_limit_notes(result.verdict, result.request, resolved.gpu)
+    if resolved.gpu:
+        notes += _gpu_notes(result, resolved.gpu)
     has_types = (
         resolved.engine.typed_files
         and model.stored is None
@@ -90,6 +61,32 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     if not resolved.engine.splits_by_layer and resolved.args.dcp == 1:
         notes += device_notes(model)
     return tuple(dict.fromkeys((*notes, *model_notes(model))))
+
+
+def _gpu_notes(result: FitResult, gpu: Gpu) -> Iterator[str]:
+    """Yield what is known of the memory that software sees, and of one that the host shares."""
+    resolved = result.resolved
+    if resolved.share and not gpu.measured:
+        reason = "no log shows how much memory software sees, so a conservative figure is used."
+        if not gpu.vendor:
+            reason = (
+                "software sees so much of most such cards. One with ECC in GDDR memory (L4, A10) "
+                "has less: name it."
+            )
+        yield f"{gpu.title}: {reason}"
+    share = resolved.engine.share_of_unified
+    is_default = share and resolved.request.gpu_memory_utilization == share
+    if gpu.counts_host_memory and is_default:
+        yield (
+            f"The host uses the same memory: with its default share {resolved.engine.title} may "
+            f"not start, and with {share} it does."
+        )
+    if resolved.share and gpu.unified and not gpu.shares_with_host:
+        yield (
+            f"Metal lets the GPU use {human(gpu.memory, BYTES)} of the Mac's {gpu.memory_gb} GB by "
+            "default. Newer systems may allow more; 'sudo sysctl iogpu.wired_limit_mb=N' raises it."
+        )
+        yield from _wired_limit_notes(result.verdict, result.request, gpu)
 
 
 def _wired_limit_notes(verdict: str, request: FitRequest, mac: Gpu) -> Iterator[str]:

@@ -112,7 +112,8 @@ def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
 
     The bounds of attention variants take as long as all other figures together.
     """
-    (bounds, reason), resolved = answer.bounds, answer.resolved
+    bounds, reason = answer.bounds
+    resolved = answer.resolved
     if bounds is None:
         return Section(roofline_figures(None), notes=(f"No roofline: {reason}.",) if reason else ())
     section = _section(resolved.model, bounds.workload, bounds)
@@ -122,17 +123,16 @@ def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
         tables, layers = roofline_variants(
             resolved.model, bounds.workload, bounds, resolved.weights_dtype
         )
-    legend = (
-        ("* the model itself; the others are what-ifs: the same model with other attention.",)
-        if tables
-        else ()
-    )
+    notes = section.notes
+    if tables:
+        legend = "* the model itself; the others are what-ifs: the same model with other attention."
+        notes = (*notes, legend)
     variants = [
         {**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers
     ]
     return section._replace(
         tables=(*section.tables, *tables),
-        notes=(*section.notes, *legend),
+        notes=notes,
         extra={**roofline_facts(bounds), "variants": variants},
     )
 
@@ -167,11 +167,10 @@ def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...
     """Return the bounds, whose names scripts rely on. A figure that does not apply has no
     number.
     """
-    prefill, decode = (bounds.prefill, bounds.decode) if bounds else (None, None)
-    if bounds:
-        prefill_expected, decode_expected = (bounds.prefill_expected, bounds.decode_expected)
-    else:
-        prefill_expected, decode_expected = (None, None)
+    prefill = bounds and bounds.prefill
+    decode = bounds and bounds.decode
+    prefill_expected = bounds and bounds.prefill_expected
+    decode_expected = bounds and bounds.decode_expected
     prefill_step = prefill_expected or prefill
     decode_step = decode_expected or decode
     return FIGURES.filled(
@@ -199,18 +198,19 @@ def roofline_terms(bounds: Roofline) -> tuple[Figure, ...]:
         ("prefill_expected", "prefill with the expected experts", bounds.prefill_expected),
         ("decode_expected", "decode with the expected experts", bounds.decode_expected),
     )
-    return tuple(
-        Figure(f"{name}_{part}", f"{label}: {words}", quantity, unit, _WILLIAMS)
-        for name, label, step in steps
-        if step
+    terms: list[Figure] = []
+    for name, label, step in steps:
+        if step is None:
+            continue
         for part, words, quantity, unit in (
             ("flops", "FLOP", step.flops, FLOP),
             ("weights_read", "weights read", step.weights, BYTES),
             ("cache_read", "cache read or written", step.cache, BYTES),
             ("compute_time", "at the peak", step.by_compute, SECONDS),
             ("memory_time", "at the bandwidth", step.by_memory, SECONDS),
-        )
-    )
+        ):
+            terms.append(Figure(f"{name}_{part}", f"{label}: {words}", quantity, unit, _WILLIAMS))
+    return tuple(terms)
 
 
 def roofline_facts(bounds: Roofline) -> dict[str, Any]:
@@ -497,11 +497,11 @@ def _variants(
         by_name = variants(without_files, _latent(model))
     except AttncalcError:
         by_name = variants(without_files)
-    return {
-        name: variant
-        for name, variant in by_name.items()
-        if not name.startswith("GQA") or variant.stacks == model.stacks
-    }
+    shown: dict[str, ModelSpec] = {}
+    for name, variant in by_name.items():
+        if not name.startswith("GQA") or variant.stacks == model.stacks:
+            shown[name] = variant
+    return shown
 
 
 def _latent(model: ModelSpec) -> tuple[str, ...]:

@@ -150,11 +150,9 @@ def span(low: int | None, high: int | None, replicas: int = 1) -> str:
 
 
 def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
-    maximum, (low, high), label = (
-        answer.resolved.request.model.max_context,
-        answer.limits,
-        figures["max_context"].label,
-    )
+    maximum = answer.resolved.request.model.max_context
+    low, high = answer.limits
+    label = figures["max_context"].label
     if maximum and low.max_context == maximum:
         return label, count(maximum), "the model's own"
     longest = span(low.max_context, high.max_context)
@@ -176,15 +174,9 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
     request = on_fewest_gpus(resolved)
     split = "no --tp is enough"
     if request:
-        options = {
-            "tp": request.tp or 1,
-            "pp": request.pp,
-            "dp": request.dp,
-            "attn-dp": request.attn_dp,
-        }
-        split = " ".join(
-            f"--{name} {size}" for name, size in options.items() if name == "tp" or size > 1
-        )
+        others = {"pp": request.pp, "dp": request.dp, "attn-dp": request.attn_dp}
+        several = [f"--{name} {size}" for name, size in others.items() if size > 1]
+        split = " ".join([f"--tp {request.tp or 1}", *several])
     fewer = (
         one.gpus or 1 for one in with_other_gpus(resolved) if possible_verdict(one) == "may_not_fit"
     )

@@ -120,7 +120,8 @@ def tier_notes(answer: Answer) -> Iterator[str]:
     """Yield the bandwidths that were assumed, and what the times are."""
     request = answer.resolved.request
     given = {"host": request.host_bandwidth, "disk": request.disk_bandwidth}
-    assumed = [tier for tier in answer.tiers if tier.bandwidth and given[tier.name] is None]
+    with_time = [tier for tier in answer.tiers if tier.bandwidth]
+    assumed = [tier for tier in with_time if given[tier.name] is None]
     if assumed:
         speeds = (
             f"--{tier.name}-bandwidth {short(tier.bandwidth or 0, BYTES_PER_SECOND)} "
