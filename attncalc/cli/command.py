@@ -53,12 +53,12 @@ def own_error(error: Exception) -> AttncalcError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "attncalc"
     tip = f"'{path} --help' lists all options"
-    if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
+    extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message)
+    if extra:
         words = truncate(extra[1].strip() or "' '", 100)
         return AttncalcError(f"unexpected argument: {words}", tip)
-    if lacking := re.fullmatch(
-        r"Option '(\S+)' requires (?:an argument|\d+ arguments)\.?", message
-    ):
+    lacking = re.fullmatch(r"Option '(\S+)' requires (?:an argument|\d+ arguments)\.?", message)
+    if lacking:
         return lacks_value(lacking[1], context.command.params if context else ())
     message = truncate(message[:1].lower() + message[1:].rstrip("."), 200)
     return AttncalcError(message.partition(" (Possible")[0], tip)
@@ -109,7 +109,8 @@ class _Narrow:
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         # typer's would break it within '--weights-dtype'
-        if epilog := getattr(self, "epilog", None):
+        epilog = getattr(self, "epilog", None)
+        if epilog:
             formatter.write("\n".join(["", *wrapped(f"  {epilog}", "  ", formatter.width), ""]))
 
 
@@ -154,7 +155,8 @@ class Command(_Narrow, typer.core.TyperCommand):
             own = getattr(self.callback, "values", {})
             for param in self.params:
                 option = declared.get(param.name or "")
-                if complete := values_of(param, option, self.name or "", own):
+                complete = values_of(param, option, self.name or "", own)
+                if complete:
                     param.shell_complete = complete  # type: ignore[assignment, method-assign]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -59,11 +59,10 @@ def need_cuda(device: str) -> None:
     its import takes.
     """
     with contextlib.suppress(PackageNotFoundError):
-        if (
-            device.startswith("cuda")
-            and "torch" not in sys.modules
-            and (built := version("torch")).endswith("+cpu")
-        ):
+        if not device.startswith("cuda") or "torch" in sys.modules:
+            return
+        built = version("torch")
+        if built.endswith("+cpu"):
             raise CannotCheckError(
                 f"--device {device} is not available: torch {built} is built for CPUs", WITHOUT_GPU
             )

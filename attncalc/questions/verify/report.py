@@ -4,23 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ... import __version__
-from ...check import VerifyResult
+from ...check import Check, Reported, VerifyResult
 from ...model import ModelSpec, plural
 from ...quantity import Quantity
 from ...records import NamedTuple
 from ...show.layers import attention_source
 from ...show.notes import WARNING, context_notes, model_notes
 from ...show.picture import picture
-from ...show.report import (
-    LABEL,
-    Column,
-    Figure,
-    Report,
-    Table,
-    column_table,
-    heading,
-    workload_facts,
-)
+from ...show.report import LABEL, Column, Figure, Report, Table, heading, workload_facts
 from ...units import count
 from ...workload import Workload
 from .chart import DEFAULT, LEGEND, scaling_charts
@@ -79,18 +70,12 @@ def verify_report(
     conditions = _conditions(verified, device)
     answer = verdict(result.checks, f"{where} in {dtype}", result.simulated)
     source = attention_source(model)
-    figures = [
-        Figure(
-            check.name,
-            f"{check.label} ({check.section})",
-            check.predicted,
-            check.unit,
-            source,
-            check.of,
-        )
-        for check in result.checks
-        if isinstance(check.predicted, Quantity)
-    ]
+    figures: list[Figure] = []
+    for check in result.checks:
+        if isinstance(check.predicted, Quantity):
+            label = f"{check.label} ({check.section})"
+            figure = Figure(check.name, label, check.predicted, check.unit, source, check.of)
+            figures.append(figure)
     lists_checks = full or _is_meta(device)
     times = [time_facts(timing, device, dtype) for timing in result.times]
     pasted = [f"To paste into an issue: {to_paste}"] if to_paste else []
@@ -304,9 +289,10 @@ def catalogue_report(
             f" {plural(len(unreached), 'model')} {'was' if len(unreached) == 1 else 'were'} not "
             "reached."
         )
-    facts = (
-        {"name": v.model.name, "ok": v.result.ok, "checks": len(v.result.checks)} for v in verified
-    )
+    layers: list[tuple[dict[str, Any], tuple[Figure, ...]]] = []
+    for one in verified:
+        checks = one.result.checks
+        layers.append(({"name": one.model.name, "ok": one.result.ok, "checks": len(checks)}, ()))
     return Report(
         "verify",
         (
@@ -316,7 +302,7 @@ def catalogue_report(
         {"name": "catalogue", "models": [v.model.name for v in verified]},
         workload_facts(verified[0].model, verified[0].workload),
         (),
-        tuple((fact, ()) for fact in facts),
+        tuple(layers),
         (
             _model_table(verified),
             *check_tables(
@@ -365,48 +351,59 @@ def _outcome(result: VerifyResult) -> str:
 
 
 def _model_table(verified: Sequence[VerifiedModel]) -> Table:
-    models = [v.model for v in verified]
-    results = [v.result for v in verified]
-    tags = [
-        dict.fromkeys(kind.tag for _, group in m.groups() for kind in group.attentions)
-        for m in models
-    ]
-    peaks = [[abs(c.relative_difference) for c in r.checks if c.section == PEAKS] for r in results]
     columns = (
-        (Column("model", "left"), [model.name for model in models]),
-        (Column("attention", "left"), ["/".join(of_model) for of_model in tags]),
-        (Column("context"), [count(result.context) for result in results]),
-        (Column("dtype"), [str(v.workload.dtype) for v in verified]),
-        (Column("checks"), [f"{sum(c.ok for c in r.checks)} of {len(r.checks)}" for r in results]),
-        (
-            Column("peak's\nerror, %"),
-            [f"{100 * max(errors):.2f}" if errors else "-" for errors in peaks],
-        ),
-        (LABEL, list(map(_outcome, results))),
+        Column("model", "left"),
+        Column("attention", "left"),
+        *map(Column, ("context", "dtype", "checks", "peak's\nerror, %")),
+        LABEL,
     )
-    strong = frozenset(i for i, result in enumerate(results) if not result.ok)
-    return column_table(columns, strong)._replace(missing=NOT_MEASURED)
+    rows = tuple(map(_model_row, verified))
+    strong = frozenset(i for i, one in enumerate(verified) if not one.result.ok)
+    return Table(columns, rows, strong=strong, missing=NOT_MEASURED)
+
+
+def _model_row(verified: VerifiedModel) -> tuple[str, ...]:
+    """Return the cells of a model: its attention, what was run, and its checks."""
+    result = verified.result
+    kinds = [kind for _, group in verified.model.groups() for kind in group.attentions]
+    agree = sum(check.ok for check in result.checks)
+    peaks = [check for check in result.checks if check.section == PEAKS]
+    error = max((abs(check.relative_difference) for check in peaks), default=None)
+    return (
+        verified.model.name,
+        "/".join(dict.fromkeys(kind.tag for kind in kinds)),
+        count(result.context),
+        str(verified.workload.dtype),
+        f"{agree} of {len(result.checks)}",
+        "-" if error is None else f"{100 * error:.2f}",
+        _outcome(result),
+    )
 
 
 def _combined(verified: Sequence[VerifiedModel]) -> VerifyResult:
     """Return the results of the models that were verified as one, in which each check and note
     names its model.
     """
-    results = [(v.model.name, v.result) for v in verified if v.result.checks]
+    checks: list[Check] = []
+    skipped: list[str] = []
+    limits: list[str] = []
+    reported: list[Reported] = []
+    simulated = False
+    for model, _, _, result in verified:
+        if not result.checks:
+            continue
+        name = model.name
+        checks += [check._replace(of=f"{name} {check.of}".rstrip()) for check in result.checks]
+        skipped += [f"{name}: {note}" for note in result.skipped]
+        limits += [f"{name}: {note}" for note in result.limits]
+        reported += [one._replace(of=f"{name} {one.of}".rstrip()) for one in result.reported]
+        simulated |= result.simulated
     return VerifyResult(
-        tuple(
-            c._replace(of=" ".join(filter(None, (name, c.of))))
-            for name, r in results
-            for c in r.checks
-        ),
-        skipped=tuple(f"{name}: {note}" for name, r in results for note in r.skipped),
-        limits=tuple(f"{name}: {note}" for name, r in results for note in r.limits),
-        reported=tuple(
-            f._replace(of=" ".join(filter(None, (name, f.of))))
-            for name, r in results
-            for f in r.reported
-        ),
-        simulated=any(r.simulated for _, r in results),
+        tuple(checks),
+        skipped=tuple(skipped),
+        limits=tuple(limits),
+        reported=tuple(reported),
+        simulated=simulated,
     )
 
 

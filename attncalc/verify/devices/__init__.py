@@ -83,7 +83,8 @@ def _intel_gpu(index: int) -> Xpu:
     """Return an Intel GPU. Raises CannotCheckError if there is no such GPU, or torch lacks what is
     needed.
     """
-    if missing := missing_for_xpu():
+    missing = missing_for_xpu()
+    if missing:
         raise CannotCheckError(f"--device xpu is not available: {missing}", FOR_XPU)
     number = torch.xpu.device_count()
     if index >= number:

@@ -46,7 +46,11 @@ class _Measured:
         self.times: list[Timing] = []
         self.reported: list[Reported] = []
         self.totals: list[LayerTotals] = []
-        self.skipped = [*plan.skipped, *_layers_without_attention(model)]
+        self.skipped = [*plan.skipped]
+        for stack, layers in model.groups():
+            if isinstance(layers.attention, NoAttention):
+                name = group_name(model, stack, layers)
+                self.skipped.append(f"{name}: these layers have no attention to check.")
         self._plan = plan
         self._device = device
 
@@ -192,15 +196,6 @@ def _structure(
     return checks, LayerTotals(
         layer.case, measured["params_layer"], measured.get("cache_decode", 0)
     )
-
-
-def _layers_without_attention(model: ModelSpec) -> list[str]:
-    names = [
-        group_name(model, *group)
-        for group in model.groups()
-        if isinstance(group[1].attention, NoAttention)
-    ]
-    return [f"{name}: these layers have no attention to check." for name in names]
 
 
 def _uncounted_kernels(checks: list[Check], case: Case, plan: Plan) -> list[str]:

@@ -84,7 +84,8 @@ class _Chosen:
         """One model per kind of attention. The kinds that most models have come first."""
         number = Counter(kind for kinds in self.kinds.values() for kind in kinds)
         kinds = sorted(number, key=lambda kind: (-number[kind], kind))
-        return {kind: model for kind in kinds if (model := self.simplest(kind))}
+        simplest = {kind: self.simplest(kind) for kind in kinds}
+        return {kind: model for kind, model in simplest.items() if model}
 
     @property
     def by_size(self) -> list[str]:
