@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import product
 from typing import Annotated, TypedDict, get_args
 
 from ..attention import Variant
@@ -24,15 +25,16 @@ from ..what_if import parse_pattern
 from ..workload import Mask, Recompute
 
 # Other tools' names of --context: '--ctx-size', '--max-seq-length'.
-OTHER_CONTEXTS = (
-    "--num-ctx --n-ctx --seqlen --max-seqlen --cutoff-len --model-max-length "
-    + " ".join(
-        f"--{first}{word}{last}"
-        for first in ("", "max-", "model-max-")
-        for word in ("context", "ctx", "seq", "sequence")
-        for last in ("", "-len", "-length", "-size", "-window")
-        if first + word + last != "context"
-    )
+_PARTS_OF_CONTEXTS = product(
+    ("", "max-", "model-max-"),
+    ("context", "ctx", "seq", "sequence"),
+    ("", "-len", "-length", "-size", "-window"),
+)
+OTHER_CONTEXTS = " ".join(
+    [
+        "--num-ctx --n-ctx --seqlen --max-seqlen --cutoff-len --model-max-length",
+        *(f"--{''.join(parts)}" for parts in _PARTS_OF_CONTEXTS if parts != ("", "context", "")),
+    ]
 )
 PHASES = ("prefill", "decode", "train")
 
@@ -41,14 +43,9 @@ def _named(size: str, *, but: str = "") -> str:
     """Return the names that a config.json has for a decoder's size, as options; `but` is the
     option's own name.
     """
-    names = next(names for names in NAMES if size in names)
-    return " ".join(
-        sorted(
-            long_option(name)
-            for name in names
-            if name != but and not re.search("coder|blocks", name)
-        )
-    )
+    names = set(next(names for names in NAMES if size in names)) - {but}
+    options = [long_option(name) for name in names if not re.search("coder|blocks", name)]
+    return " ".join(sorted(options))
 
 
 def _attention(text: str, name: str) -> str:

@@ -36,6 +36,7 @@ from ...serving.offload import with_auto_offload, with_least_offload
 from ...serving.request import FitRequest, resolve
 from ...serving.traffic import USUAL, Traffic, usual_lengths
 from ...serving.weight_format import released_dtype
+from ...show.answer_rows import answers_of
 from ...units import BYTES, count, dtype, human, is_auto, long_option, truncate
 from ..inputs import read_model, read_workload, with_revision
 from ..options import CacheDtypeOptions, ModelOptions, SizeOptions, WhatIfOptions
@@ -166,28 +167,35 @@ def with_needed_offload(
 
     `is_compared` is as in `read_fit_request`.
     """
-    stored = request.model.stored
-    typed = str(options.get("weights_dtype")).lower()
-    has_type = typed in FILE_TYPES or (stored is not None and stored.kind == "GGUF")
-    longest = is_auto(options.get("context"))
-    is_given = options.get("context") is not None and not longest
-    is_one = options.get("batch") is None or request.workload.batch == 1
-    is_at_desk = request.gpu is not None and request.gpu.runs_files and is_one
-    has_type = has_type or (is_at_desk and not is_compared)
-    is_other = (
-        request.gpu is None
-        or request.kv_memory is not None
-        or request.traffic
-        or request.engine == "all"
-    )
-    if not has_type or is_other or not find_engine(request.engine).typed_files:
+    if not _starts_from_file(request, options, is_compared=is_compared):
         return request
-    # llama.cpp leaves on the host what the GPU has no room for, if that memory is known
-    if is_given:
-        return (partly_on_host(request, options) if options.get("ram") else None) or request
-    return partly_on_host(request, options, LEAST_CONTEXT) or (
-        request if longest else _which_context(request)
-    )
+    context = options.get("context")
+    longest = is_auto(context)
+    if context is not None and not longest:
+        # llama.cpp leaves on the host what the GPU has no room for, if that memory is known
+        found = partly_on_host(request, options) if options.get("ram") else None
+        return found or request
+    found = partly_on_host(request, options, LEAST_CONTEXT)
+    if found or longest:
+        return found or request
+    return _which_context(request)
+
+
+def _starts_from_file(
+    request: FitRequest, options: Mapping[str, Any], *, is_compared: bool
+) -> bool:
+    """Return whether llama.cpp starts the request with one GGUF file on a known GPU."""
+    if request.gpu is None or request.kv_memory is not None or request.traffic:
+        return False
+    if request.engine == "all" or not find_engine(request.engine).typed_files:
+        return False
+    if str(options.get("weights_dtype")).lower() in FILE_TYPES:
+        return True
+    stored = request.model.stored
+    if stored is not None and stored.kind == "GGUF":
+        return True
+    is_one = options.get("batch") is None or request.workload.batch == 1
+    return request.gpu.runs_files and is_one and not is_compared
 
 
 def _release_of_ollama(model: ModelLike | None, tag: str | None) -> ModelLike | None:
@@ -236,10 +244,7 @@ def options_of_name(
             f"{truncate(model)}, whose weights are in {file_type}",
             f"name the model without a type: {truncate(name)}",
         )
-    if file_type and typed is None:
-        of_file = {"weights_dtype": file_type}
-    else:
-        of_file = {}
+    of_file = {"weights_dtype": file_type} if file_type and typed is None else {}
     implied, note = ollama_options(model, {**options, **of_file})
     return {**of_file, **implied}, note
 
@@ -276,15 +281,16 @@ def _which_context(request: FitRequest) -> FitRequest:
         context = min(USEFUL_CONTEXT, own)
     if context == own:
         return answer
-    fits = "is sure to fit" if is_sure else "may fit"
     typed = _typed_context(request, context)
-    note = f"{typed} is the longest that {fits}; the model's own is {count(own)}. -c sets another."
-    if context != longest:
-        if longest:
-            most = f"no more than {count(longest)} tokens may fit"
-        else:
-            most = "no context fits"
-        note = f"{typed} is assumed: {most}."
+    if not longest:
+        note = f"{typed} is assumed: no context fits."
+    elif context != longest:
+        note = f"{typed} is assumed: no more than {count(longest)} tokens may fit."
+    else:
+        fits = "is sure to fit" if is_sure else "may fit"
+        note = (
+            f"{typed} is the longest that {fits}; the model's own is {count(own)}. -c sets another."
+        )
     return request.with_workload(context=context, assumed=(*request.workload.assumed, note))
 
 
@@ -309,28 +315,31 @@ def partly_on_host(
     ram = request.engine_args.get("ram")
     gpu = request.gpu
     names = find_engine(request.engine).offload_options
+    if not names or gpu is None or gpu.unified or not gpu.runs_files:
+        return None
     args = {
         name: value for name, value in request.engine_args.items() if not is_auto(options.get(name))
     }
+    if any(args.get(name) is not None for name in (*names, "override_tensor")):
+        return None
     least = dataclasses.replace(request, engine_args={**args, "ram": ram or MOST_RAM_AT_DESKS})
     least = least.with_workload(context=context)
-    is_placed = any(args.get(name) is not None for name in (*names, "override_tensor"))
-    if (
-        not names
-        or is_placed
-        or not (gpu and gpu.runs_files)
-        or gpu.unified
-        or possible_verdict(least) == "fits"
-    ):
+    if possible_verdict(least) == "fits":
         return None
-    for name in [name for name in names if is_auto(options.get(name))] or names:
-        if found := with_least_offload(least, name):
-            flags = f"{long_option(name)} {found.engine_args[name]}"
-            flags += f" and {_typed_context(request, context)} are" if most else " is"
-            note = f"{flags} assumed: all layers on the GPU leave room for less."
-            return found.with_engine_args(ram=ram).with_workload(
-                assumed=(*request.workload.assumed, note)
-            )
+    chosen = [name for name in names if is_auto(options.get(name))]
+    for name in chosen or names:
+        found = with_least_offload(least, name)
+        if found is None:
+            continue
+        placed = f"{long_option(name)} {found.engine_args[name]}"
+        why = "assumed: all layers on the GPU leave room for less."
+        if most:
+            note = f"{placed} and {_typed_context(request, context)} are {why}"
+        else:
+            note = f"{placed} is {why}"
+        return found.with_engine_args(ram=ram).with_workload(
+            assumed=(*request.workload.assumed, note)
+        )
     return None
 
 
@@ -348,24 +357,20 @@ def read_quants(model: ModelLike, options: FitOptions) -> list[tuple[str, FitReq
     if files:
         return [(model_name(path.name), read_fit_request(str(path), options)) for path in files]
     spec = read_model(model, options, ModelOptions)
-    found = []
-    problem = None
     served = None if isinstance(model, str) else UNNAMED
-    for name in FILE_TYPES:
-        if name in _UNRANKED:
-            continue
-        try:
-            request = read_fit_request(spec, {**options, "weights_dtype": name})
-            resolve(request)
-        except AttncalcError as error:
-            problem = problem or error
-            continue
-        found.append((name, dataclasses.replace(request, served_model=served)))
-    if not found:
-        raise problem or AttncalcError(
-            f"{truncate(spec.name)} has no type of GGUF files", "leave --quants out"
-        )
-    return found
+
+    def in_type(name: str) -> tuple[str, FitRequest]:
+        request = read_fit_request(spec, {**options, "weights_dtype": name})
+        resolve(request)  # raises the error of an engine
+        return name, dataclasses.replace(request, served_model=served)
+
+    ranked = [name for name in FILE_TYPES if name not in _UNRANKED]
+    found, errors = answers_of(ranked, in_type)
+    if found:
+        return found
+    if errors:
+        raise errors[0]
+    raise AttncalcError(f"{truncate(spec.name)} has no type of GGUF files", "leave --quants out")
 
 
 def fit_request(
@@ -385,56 +390,73 @@ def fit_request(
     values = _with_ram_of_mac(parsed(options, _ServingOptions))
     is_of_ollama = served.get("ollama") not in (None, LM_STUDIO)
     all_values = values | parsed(options, CacheDtypeOptions)
-    deployment, note = _deployment(
+    deployment, chosen = _deployment(
         model, all_values, is_logged=is_logged, is_of_ollama=is_of_ollama
     )
-    given = [note] if note else []
     _check_experts_on_host(model, values, is_logged=is_logged)
     engine_args = _engine_args(_of(EngineOptions, values)) | _found_ram(values, deployment)
-    size = {
-        name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None
-    }
+    size = _of(SizeOptions, _given(options))
     longest = is_auto(size.get("context"))
     if longest:
         del size["context"]
     if deployment["engine"] != "all":
-        sizes = dict(find_engine(deployment["engine"]).sizes(size, engine_args))
-        if "batch" in sizes and "batch" not in size:  # '-c 8192 -np 4' is '-c 2048 --batch 4'
-            engine_args.pop("sequences", None)
-        size = sizes
+        size = _size_of_engine(deployment["engine"], size, engine_args)
     traffic, assumed = _traffic(
         model, _of(UserOptions, values), parsed(size, SizeOptions).get("context")
     )
-    given += [assumed] if assumed else []
+    notes = [note for note in (chosen, assumed) if note]
     if traffic and "context" not in size and not (is_logged or longest):
         size["context"] = min(int(traffic.worst_tokens), model.max_context or NO_LIMIT)
-        given.append(
+        notes.append(
             f"--context {size['context']} is the length of these requests; -c sets another."
         )
-    deployment |= _given_checkpoint(values)
     dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__}
-    draft_name = engine_args.pop("speculative_model", None)
-    if draft_name:
-        draft = _draft(draft_name, engine_args.get("speculative_config"))
-    else:
-        draft = None
     request = FitRequest(
         model=model,
-        draft=draft,
-        served_draft=served_model(draft_name, draft).get("served_model") if draft else None,
         workload=read_workload(model, {**size, **dtypes}),
-        engine_args=engine_args,
         traffic=traffic,
         ram_is_given="ram" in values,
-        **{**served, **deployment},
+        **_draft_fields(engine_args),
+        **{**served, **deployment, **_given_checkpoint(values)},
+        engine_args=engine_args,
     )
-    casts = request.engine != "all" and find_engine(request.engine).dtype_of_fp32
-    if request.gpu and casts and not is_logged:
-        # raises the error of --dtype bf16 on a GPU without it
+    if not is_logged:
+        _check_math_dtype(request)
+    request = with_auto_offload(request.with_workload(assumed=(*request.workload.assumed, *notes)))
+    if longest:
+        return _at_longest_context(request)
+    return request
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _size_of_engine(
+    engine: str, size: Mapping[str, Any], engine_args: dict[str, Any]
+) -> dict[str, Any]:
+    """Return batch and context as the engine counts them; its slots, which are then the batch,
+    leave `engine_args`.
+    """
+    found = dict(find_engine(engine).sizes(size, engine_args))
+    if "batch" in found and "batch" not in size:  # '-c 8192 -np 4' is '-c 2048 --batch 4'
+        engine_args.pop("sequences", None)
+    return found
+
+
+def _check_math_dtype(request: FitRequest) -> None:
+    """Raise AttncalcError if the GPU lacks the dtype, as one without bf16 for --dtype bf16."""
+    if request.gpu is None or request.engine == "all":
+        return
+    if find_engine(request.engine).dtype_of_fp32:
         request.gpu.math_dtype(request.workload.dtype, "")
-    request = with_auto_offload(request.with_workload(assumed=(*request.workload.assumed, *given)))
-    if not longest:
-        return request
+
+
+def _at_longest_context(request: FitRequest) -> FitRequest:
+    """Return the request with the longest context that fits, and a note if it may not fit.
+
+    Raises AttncalcError with --engine all.
+    """
     if request.engine == "all":
         raise clash(
             "--context auto", "--engine all", "name one engine: each has another longest context"
@@ -468,12 +490,11 @@ def _given_checkpoint(values: Mapping[str, Any]) -> dict[str, Any]:
     weights_dtype = values.get("weights_dtype")
     if served is None or weights_dtype is None:
         return {}
+    fields = {"checkpoints": {weights_dtype: served}}
     copy = unquantized(served)
-    is_stored_so = copy is not None and copy[1] == weights_dtype
-    return {
-        "checkpoints": {weights_dtype: served},
-        **({"checkpoint": served} if is_stored_so else {}),
-    }
+    if copy is not None and copy[1] == weights_dtype:
+        fields["checkpoint"] = served
+    return fields
 
 
 def _with_ram_of_mac(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -489,8 +510,11 @@ def _with_ram_of_mac(values: Mapping[str, Any]) -> dict[str, Any]:
     number, device = gpus_of(text)
     if device.vendor != "Apple":
         return {**values}
-    rest = {name: value for name, value in values.items() if name != "ram"}
-    return rest | {"gpu": with_ram(device, ram)} | ({"gpus": number} if number else {})
+    found = {name: value for name, value in values.items() if name != "ram"}
+    found["gpu"] = with_ram(device, ram)
+    if number:
+        found["gpus"] = number
+    return found
 
 
 def _of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -517,13 +541,17 @@ def _traffic(
         values.get("prompt"), values.get("output"), context, model.max_context or NO_LIMIT
     )
     found = dict(zip(("prompt", "output"), lengths, strict=True))
+    traffic = Traffic(**{**values, **found})
     usual = [
         f"{names[field]} {USUAL.get(tokens, tokens)}"
         for field, tokens in found.items()
         if field not in values
     ]
-    verb = "are" if len(usual) == 2 else "is"
-    return Traffic(**{**values, **found}), f"{' and '.join(usual)} {verb} assumed." if usual else ""
+    if not usual:
+        return traffic, ""
+    if len(usual) == 1:
+        return traffic, f"{usual[0]} is assumed."
+    return traffic, f"{' and '.join(usual)} are assumed."
 
 
 def _deployment(
@@ -545,9 +573,10 @@ def _deployment(
             found = {"engine": found["engine"]}
             note = ""
         deployment |= found
-    stages, why = _stages(model, deployment) if not is_logged else (1, "")
-    if stages > 1:
-        deployment["pp"], note = stages, f"{note} --pp {stages} is chosen: {why}.".lstrip()
+        stages, why = _stages(model, deployment)
+        if stages > 1:
+            deployment["pp"] = stages
+            note = f"{note} --pp {stages} is chosen: {why}.".lstrip()
     if "mem_fraction_static" in values:
         deployment |= _static_share(deployment, values["mem_fraction_static"])
     if deployment.pop("enable_dp_attention", False):
@@ -678,6 +707,15 @@ def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
     return {"gpu": device, "gpus": gpus or number, "gpus_there": number}
 
 
+def _draft_fields(engine_args: dict[str, Any]) -> dict[str, Any]:
+    """Return the draft model as fields of FitRequest; its name leaves `engine_args`."""
+    name = engine_args.pop("speculative_model", None)
+    if not name:
+        return {}
+    draft = _draft(name, engine_args.get("speculative_config"))
+    return {"draft": draft, "served_draft": served_model(name, draft).get("served_model")}
+
+
 def _draft(name: str, speculation: str | None) -> ModelSpec:
     """Return the draft model. `speculation` is the JSON of --speculative-config.
 
@@ -693,11 +731,8 @@ def _draft(name: str, speculation: str | None) -> ModelSpec:
         )
     draft = load(name)
     is_eagle = "eagle-" in name.lower() or json.loads(speculation or "{}").get("method") == "eagle"
-    if (
-        is_eagle
-        and draft.model_type == "llama"
-        and not any(matrix.name == "fc" for matrix in draft.extra)
-    ):
+    has_class_of_eagle = any(matrix.name == "fc" for matrix in draft.extra)
+    if is_eagle and draft.model_type == "llama" and not has_class_of_eagle:
         raise AttncalcError(
             f"--speculative-model: {draft.title} has the class of a whole model, not of EAGLE",
             "give a copy of its config.json in which 'architectures' is EagleLlamaForCausalLM, "
@@ -761,13 +796,12 @@ def check_offload(options: Mapping[str, Any], model: ModelSpec) -> None:
         return
     for name, option in options_of(EngineOptions).items():
         value = options.get(name)
-        is_all = (
-            name == "n_gpu_layers"
-            and str(value).isdecimal()
-            and int(str(value)) > model.main.n_layers
-        )
-        if option.needs_gpu and value is not None and value is not False and not is_all:
-            raise AttncalcError(f"{option.name} needs --gpu", "give the GPU, as --gpu rtx-4090")
+        if value is None or value is False or not option.needs_gpu:
+            continue
+        is_number = name == "n_gpu_layers" and str(value).isdecimal()
+        if is_number and int(str(value)) > model.main.n_layers:
+            continue
+        raise AttncalcError(f"{option.name} needs --gpu", "give the GPU, as --gpu rtx-4090")
 
 
 def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:

@@ -130,11 +130,10 @@ def read_vram_request(
             "--quants without --gpu needs a model for llama.cpp that a GPU of 24 GB may hold",
             "give the GPU, as --gpu 48GB",
         )
-    asked = request.workload.context
-    longer = [
-        tokens for tokens in (LONG_CONTEXT, own) if tokens and asked < tokens <= (own or tokens)
-    ]
-    contexts = dict.fromkeys((asked, *longer))
+    contexts = [request.workload.context]
+    for tokens in (LONG_CONTEXT, own):
+        if tokens and contexts[-1] < tokens <= (own or tokens):
+            contexts.append(tokens)
     return VramRequest(
         tuple(request.with_workload(context=tokens) for tokens in contexts),
         quantized,

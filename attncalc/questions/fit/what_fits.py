@@ -239,12 +239,13 @@ def _types(model: ModelSpec, options: FitOptions) -> Iterator[str | None]:
     given = options.get("weights_dtype")
     released = released_dtype(model)
     has_files = find_engine(str(options.get("engine"))).typed_files
-    yield model.dtype if given is None and has_files and released is None else given
-    if given is None:
-        types = TYPES_OF_FILES if has_files else TYPES
-        yield from (
-            name for name in types if released is None or weight_bits(name) < weight_bits(released)
-        )
+    if given is not None:
+        yield given
+        return
+    yield model.dtype if has_files and released is None else None
+    for name in TYPES_OF_FILES if has_files else TYPES:
+        if released is None or weight_bits(name) < weight_bits(released):
+            yield name
 
 
 def _request(model: ModelSpec, options: FitOptions) -> FitRequest:

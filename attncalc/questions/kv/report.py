@@ -29,6 +29,8 @@ from ...units import BYTES, count, human
 from ...workload import Workload
 from .figures import OF_LAYERS, kv_figures
 
+_NO_CACHE = "An encoder processes all tokens in one pass: it has no KV cache."
+
 
 def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Report:
     """Return the KV cache of `model`: in total, per sequence, per token, and what MHA would need.
@@ -46,20 +48,19 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
         layers_with_figures(model, map(_group_figures, cache.groups)),
         _tables(model, workload, figures, cache, engine),
         _notes(model, workload, cache, engine),
-        answer=""
-        if cache.total
-        else "An encoder processes all tokens in one pass: it has no KV cache.",
-        unexplained=frozenset(
-            (
-                *(
-                    ("kv_cache_if_mha", "kv_cache_ratio_if_mha")
-                    if cache.if_mha == cache.total
-                    else ()
-                ),
-                *(("kv_cache_per_sequence",) if cache.per_sequence == cache.total else ()),
-            )
-        ),
+        answer="" if cache.total else _NO_CACHE,
+        unexplained=_unexplained(cache),
     )
+
+
+def _unexplained(cache: KVCache) -> frozenset[str]:
+    """Return the figures that equal the cache, whose formula --explain shows once."""
+    names: list[str] = []
+    if cache.if_mha == cache.total:
+        names += ["kv_cache_if_mha", "kv_cache_ratio_if_mha"]
+    if cache.per_sequence == cache.total:
+        names.append("kv_cache_per_sequence")
+    return frozenset(names)
 
 
 def _workload_line(model: ModelSpec, workload: Workload, engine: str) -> list[str]:
@@ -110,17 +111,17 @@ def _tables(
     tables = [Table(columns, figure_rows(rows), strong=frozenset({0}))]
     if is_hybrid(model) and cache.total:
         tables.append(_group_table(cache, fills_windows))
-    comparison = _comparison_table(model, workload, by_name, cache, engine)
-    if comparison.rows:
-        return (*tables, comparison)
+    rows_of_others = _comparison_rows(model, workload, by_name, cache, engine)
+    if rows_of_others:
+        tables.append(Table(columns, tuple(rows_of_others)))
     return tuple(tables)
 
 
-def _comparison_table(
+def _comparison_rows(
     model: ModelSpec, workload: Workload, by_name: dict[str, Figure], cache: KVCache, engine: str
-) -> Table:
-    """Return the table of twice the context, of what MHA would need and of the weights, as
-    multiples of the cache.
+) -> list[tuple[str, str, str]]:
+    """Return the rows of twice the context, of what MHA would need and of the weights, as multiples
+    of the cache.
     """
     rows = []
     if cache.total:
@@ -140,13 +141,11 @@ def _comparison_table(
         else:
             factor = ""
         rows.append((figure.label, figure.human, factor))
-        if (
-            name == "weights"
-            and factor
-            and (context := _context_of(model, workload, figure.whole, engine))
-        ):
-            rows.append(("  a cache of that size", f"{count(context)} tokens", ""))
-    return Table((LABEL, Column(), Column()), tuple(rows))
+        if name == "weights" and factor:
+            context = _context_of(model, workload, figure.whole, engine)
+            if context:
+                rows.append(("  a cache of that size", f"{count(context)} tokens", ""))
+    return rows
 
 
 def _context_of(model: ModelSpec, workload: Workload, size: int, engine: str) -> int:
@@ -203,11 +202,8 @@ def _window_notes(model: ModelSpec, cache: KVCache) -> list[str]:
     """Return a note on what windows and chunks save, or none if no layer has one or none is
     full.
     """
-    windowed = [
-        g
-        for g in model.main.distinct()
-        if g.attention.span.reach is not None and g.attention.cache()
-    ]
+    with_windows = [g for g in model.main.distinct() if g.attention.span.reach is not None]
+    windowed = [g for g in with_windows if g.attention.cache()]
     if not windowed or not cache.total or cache.without_windows == cache.total:
         return []
     n_windowed = sum(int(g.count) for g in windowed)
@@ -229,17 +225,17 @@ def _storage_notes(model: ModelSpec, engine: str) -> list[str]:
     """
     notes = []
     layers = model.main.distinct()
-    sharing = sum(
-        int(g.count) for g in layers if g.attention.widths().n_heads and not g.attention.cache()
-    )
+    sharing = 0
+    for group in layers:
+        if group.attention.widths().n_heads and not group.attention.cache():
+            sharing += int(group.count)
     if sharing and model.main.has_cache:
         notes.append(
             f"{sharing} of {model.main.n_layers} layers reuse the K and V of an earlier layer."
         )
     specs = [spec for g in layers for spec in g.cache()]
-    state_dtypes = dict.fromkeys(
-        spec.dtype for spec in specs if spec.dtype and spec.per == "sequence"
-    )
+    of_states = [spec for spec in specs if spec.per == "sequence"]
+    state_dtypes = dict.fromkeys(spec.dtype for spec in of_states if spec.dtype)
     if state_dtypes:
         notes.append(
             f"Recurrent states are stored in {' and '.join(state_dtypes)}, whatever the cache's "

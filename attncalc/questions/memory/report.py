@@ -37,16 +37,16 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
     largest = largest_layer(model, layers)
     in_dtype = compute_dtype(model, workload)
     phase = "decode step" if workload.phase == "decode" else "forward pass"
-    facts = (
-        f"one attention layer, {phase}, {context_fact(workload)}",
-        f"{count(workload.past)} of them in the cache"
-        if workload.past and workload.phase != "decode"
-        else "",
-        f"source {count(workload.source)}" if workload.source else "",
+    facts = [f"one attention layer, {phase}, {context_fact(workload)}"]
+    if workload.past and workload.phase != "decode":
+        facts.append(f"{count(workload.past)} of them in the cache")
+    if workload.source:
+        facts.append(f"source {count(workload.source)}")
+    facts += [
         f"batch {count(workload.batch)}",
         f"activations in {in_dtype.name} ({in_dtype.note})",
         f"scores B x n_heads x S x T = {' x '.join(map(count, largest.score_shape))}",
-    )
+    ]
     held = human(weights(model, in_dtype=in_dtype.name).total, BYTES)
     answer = (
         f"The weights take {held} in {in_dtype.name}. A pass adds the activations of one layer at "
@@ -118,7 +118,9 @@ def _tables(
         (int(layer.score_matrix), *(layer.peaks[kernel].size for kernel in KERNELS))
         for layer in layers
     }
-    return (matrix, column_table(peaks), *([_layer_table(layers)] if len(kinds) > 1 else []))
+    if len(kinds) > 1:
+        return matrix, column_table(peaks), _layer_table(layers)
+    return matrix, column_table(peaks)
 
 
 def _layer_table(layers: tuple[LayerActivations, ...]) -> Table:
@@ -144,16 +146,19 @@ def _notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> t
         "which holds none."
     )
     if model.main.has_cache:
-        whole = "'attncalc fit MODEL' counts the whole model, with weights and KV cache; "
+        notes.append(
+            "'attncalc fit MODEL' counts the whole model, with weights and KV cache; --explain "
+            "shows the tensors of each peak."
+        )
     else:
-        whole = ""
-    notes.append(f"{whole}--explain shows the tensors of each peak.")
+        notes.append("--explain shows the tensors of each peak.")
     if workload.past:
         notes.append("K and V of past tokens are in the cache, which 'attncalc kv' counts.")
-    kinds = [layers.attention for _, layers in model.groups()]
-    recurrent = dict.fromkeys(
-        kind.label for kind in kinds if not kind.widths().n_heads and kind.cache()
-    )
+    recurrent: dict[str, None] = {}
+    for _, layers in model.groups():
+        kind = layers.attention
+        if not kind.widths().n_heads and kind.cache():
+            recurrent[kind.label] = None
     if recurrent:
         notes.append(
             f"{' and '.join(recurrent)} layers run no attention kernel: they are not counted here."

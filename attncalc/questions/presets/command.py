@@ -82,20 +82,18 @@ def _matching(words: list[str]) -> list[Preset]:
 
     Raises AttncalcError if there are none.
     """
+    if not words:
+        return [preset for preset in all_presets() if preset.is_listed]
     families = [preset.family for preset in all_presets()]
 
     def has(preset: Preset, word: str) -> bool:
-        # whose presets are found without reading all files
+        if preset.matches(word):
+            return True
+        # a family's presets are found without reading all files
         is_family = families.count(word.lower()) > 1
-        return preset.matches(word) or (
-            not is_family and word.lower() in attention_words(load(preset.name))
-        )
+        return not is_family and word.lower() in attention_words(load(preset.name))
 
-    found = [
-        one
-        for one in all_presets()
-        if all(has(one, word) for word in words) and (words or one.is_listed)
-    ]
+    found = [preset for preset in all_presets() if all(has(preset, word) for word in words)]
     if found:
         return found
     known = {name for preset in all_presets() for name in (preset.family, preset.name)}

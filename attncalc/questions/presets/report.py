@@ -6,22 +6,26 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from ...attention import Attention
 from ...attention.recurrent import NoAttention, Recurrent
 from ...cost.cache import kv_cache
 from ...cost.params import params
 from ...model import ModelSpec, plural
-from ...quantity import Quantity, quantity
+from ...quantity import quantity
 from ...records import NamedTuple
 from ...search import grouped
+from ...show.answer_rows import AnswerColumn, Layer, answer_table, text_column
 from ...show.figures import PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, Given
 from ...show.layers import attention_source
 from ...show.lists import WIDTH
-from ...show.report import Column, Report, Table, column_table, rows_of, unit_column
+from ...show.report import LABEL, Column, Report, Table, rows_of
 from ...units import BYTES, NO_UNIT, PARAMS, TOKENS, count, truncate
 from ...workload import Workload
 
 _NAMES_TIP = "'attncalc presets qwen' shows figures, and further models"
 _FIGURES_TIP = "'attncalc presets show NAME' prints one"
+# Names of a family that has no row of its own, at most.
+_SMALL_FAMILY = 12
 _KV_NOTE = "KV per token: bytes that a token adds until a window is full."
 
 FIGURES = FigureRows(presets=FigureRow("presets", NO_UNIT, "presets"))
@@ -59,39 +63,17 @@ def presets_report(
     `words` filtered them. `names_only` shows names instead of figures, one row per family or, with
     `one_per_line`, per preset; JSON has figures in any case.
     """
-    models = [preset.model for preset in listed]
-    totals = [params(model).total for model in models]
-    # what a token takes while no window is full
-    workloads = [Workload.decode(1, 1, source=1 if model.encoder else None) for model in models]
-    tokens = [
-        kv_cache(*pair).per_token_without_windows for pair in zip(models, workloads, strict=True)
-    ]
-    contexts = [quantity(model.max_context) if model.max_context else None for model in models]
-    layers = tuple(
-        (
-            {**model.facts(), "family": family, "repositories": list(repositories)},
-            OF_PRESETS.filled(
-                "",
-                model.name,
-                params_total=total,
-                kv_cache_per_token_max=Given(token, source=attention_source(model)),
-                max_context=context,
-            ),
-        )
-        for (model, family, repositories), total, token, context in zip(
-            listed, totals, tokens, contexts, strict=True
-        )
-    )
+    layers = tuple(map(_layer, listed))
     if names_only:
         table = _names_table(listed, one_per_line)
     else:
-        table = _figures_table(models, totals, tokens)
+        table = _figures_table([preset.model for preset in listed], layers)
     return Report(
         "presets",
         (_heading(len(listed), words, names_only),),
         {},
         {},
-        FIGURES.filled(presets=quantity(len(models))),
+        FIGURES.filled(presets=quantity(len(listed))),
         layers,
         (table,),
         () if names_only else (_KV_NOTE,),
@@ -101,15 +83,31 @@ def presets_report(
     )
 
 
+def _layer(preset: Listed) -> Layer:
+    model = preset.model
+    facts = {**model.facts(), "family": preset.family, "repositories": list(preset.repositories)}
+    # what a token takes while no window is full
+    cache = kv_cache(model, Workload.decode(1, 1, source=1 if model.encoder else None))
+    figures = OF_PRESETS.filled(
+        "",
+        model.name,
+        params_total=params(model).total,
+        kv_cache_per_token_max=Given(
+            cache.per_token_without_windows, source=attention_source(model)
+        ),
+        max_context=quantity(model.max_context) if model.max_context else None,
+    )
+    return facts, figures
+
+
 def _heading(number: int, words: Sequence[str], names_only: bool) -> str:
     """Return how many presets there are, of what, and how to see more."""
     if names_only:
         return f"{plural(number, 'built-in model')}  {_NAMES_TIP}"
-    if words:
-        found = f" with {' and '.join(repr(truncate(word)) for word in words)}"
-    else:
-        found = ""
-    return f"{plural(number, 'built-in model')}{found}  {_FIGURES_TIP}"
+    if not words:
+        return f"{plural(number, 'built-in model')}  {_FIGURES_TIP}"
+    wanted = " and ".join(repr(truncate(word)) for word in words)
+    return f"{plural(number, 'built-in model')} with {wanted}  {_FIGURES_TIP}"
 
 
 def _names_table(listed: Sequence[Listed], one_per_line: bool) -> Table:
@@ -117,22 +115,25 @@ def _names_table(listed: Sequence[Listed], one_per_line: bool) -> Table:
     name, for grep.
     """
     families = grouped((preset.family, preset.model.name) for preset in listed)
-    rows = [names for names in families.values() if len(names) > 12]
-    rows.append([name for names in families.values() if len(names) <= 12 for name in names])
-    if one_per_line:
-        rows = [[name] for names in families.values() for name in names]
-    return Table((Column(align="left"),), tuple((" ".join(names),) for names in rows if names))
+    rows = []
+    rest: list[str] = []
+    for names in families.values():
+        if one_per_line:
+            rows += names
+        elif len(names) > _SMALL_FAMILY:
+            rows.append(" ".join(names))
+        else:
+            rest += names
+    if rest:
+        rows.append(" ".join(rest))
+    return Table((LABEL,), tuple((row,) for row in rows))
 
 
 def attention_words(model: ModelSpec) -> set[str]:
     """Return what a model's attention is found by: {'mla'}, or {'gdn', 'gqa', 'linear', 'hybrid',
     'moe'}.
     """
-    kinds = [
-        group.attention
-        for group in model.main.layers
-        if not isinstance(group.attention, NoAttention)
-    ]
+    kinds = _attentions(model)
     recurrent = [isinstance(kind, Recurrent) for kind in kinds]
     words = [_attention(model), *(kind.headline.split(",")[0] for kind in kinds)]
     if any(recurrent):
@@ -144,21 +145,19 @@ def attention_words(model: ModelSpec) -> set[str]:
     return set(re.findall(r"[\w]+", " ".join(words).lower().replace("mamba-2", "mamba2")))
 
 
-def _figures_table(
-    models: Sequence[ModelSpec], totals: Sequence[Quantity], tokens: Sequence[Quantity]
-) -> Table:
+def _figures_table(models: Sequence[ModelSpec], layers: Sequence[Layer]) -> Table:
     """Return one row per preset."""
+    rows = rows_of(layers)
+    for row, model in zip(rows, models, strict=True):
+        row["attention"] = _attention(model)
     columns = (
-        (Column("name", "left"), [model.name for model in models]),
-        (Column("attention", "left"), [_attention(model) for model in models]),
-        (
-            Column("context"),
-            [count(model.max_context) if model.max_context else "-" for model in models],
-        ),
-        unit_column("parameters", totals, PARAMS),
-        unit_column("KV per\ntoken", tokens, BYTES),
+        text_column("name", "name"),
+        text_column("attention", "attention"),
+        AnswerColumn("max_context", "context"),
+        AnswerColumn("params_total", "parameters", unit=PARAMS),
+        AnswerColumn("kv_cache_per_token_max", "KV per\ntoken", unit=BYTES),
     )
-    return column_table(columns)
+    return answer_table(rows, columns)
 
 
 def families_report(
@@ -171,11 +170,10 @@ def families_report(
     """
     ordered = sorted(supported)
     room = WIDTH - 4 - max(map(len, (*unsupported, "not supported")))
-    reasons = tuple(
-        (name if i == 0 else "", line)
-        for name, reason in sorted(unsupported.items())
-        for i, line in enumerate(textwrap.wrap(reason, room))
-    )
+    reasons = []
+    for name, reason in sorted(unsupported.items()):
+        first, *others = textwrap.wrap(reason, room)
+        reasons += [(name, first), *(("", line) for line in others)]
     return Report(
         "families",
         (
@@ -189,25 +187,28 @@ def families_report(
         ),
         tables=(
             Table((Column("supported", "left"),), ((" ".join(ordered),),)),
-            Table((Column("not supported", "left"), Column("reason", "left")), reasons),
+            Table((Column("not supported", "left"), Column("reason", "left")), tuple(reasons)),
         ),
         extra={"read": ordered, "refused": dict(sorted(unsupported.items()))},
     )
+
+
+def _attentions(model: ModelSpec) -> list[Attention]:
+    """Return the kind of each group of layers that has one."""
+    kinds = [group.attention for group in model.main.layers]
+    return [kind for kind in kinds if not isinstance(kind, NoAttention)]
 
 
 def _attention(model: ModelSpec) -> str:
     """Return the kinds and spans of a model's attention: 'GQA', 'GQA, window 1,024 + full',
     'MQA/CSA/HCA, 3 spans'.
     """
-    attentions = [
-        group.attention
-        for group in model.main.layers
-        if not isinstance(group.attention, NoAttention)
-    ]
+    attentions = _attentions(model)
     kinds = dict.fromkeys(attention.label for attention in attentions)
     spans = dict.fromkeys(attention.span.label for attention in attentions)
     if list(spans) == ["full"]:
         return "/".join(kinds)
     # compressed attention has a window and pools per kind
-    is_short = len(spans) <= 2 and len(kinds) == 1
-    return "/".join(kinds) + (f", {' + '.join(spans)}" if is_short else f", {len(spans)} spans")
+    if len(spans) <= 2 and len(kinds) == 1:
+        return f"{'/'.join(kinds)}, {' + '.join(spans)}"
+    return f"{'/'.join(kinds)}, {len(spans)} spans"
