@@ -5,7 +5,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from ..errors import AttncalcError, nearest
@@ -36,68 +36,103 @@ def takes(kind: Any) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
+        arguments = _Arguments(function, kind)
+
         @functools.wraps(function)
         def call(*values: Any, **options: Any) -> Any:
-            options = {
-                name if name in known else other_names.get(name, name): value
-                for name, value in options.items()
-            }
-            if several and (given := options.pop("models", options.pop("model", None))) is not None:
-                values = (*values, *(given if isinstance(given, list | tuple) else (given,)))
+            values, options = arguments.named(values, options)
             with errors_in_python():
-                if len(values) > most:
-                    raise UnknownArgumentError(
-                        f"{function.__name__} takes {plural(most, 'value')} without a name: "
-                        f"{', '.join(names)}",
-                        f"name the others, as context=4096; help(attncalc.{function.__name__}) "
-                        "lists them all",
-                    )
-                for name, value in options.items():
-                    if name not in known:
-                        close = nearest(name, [*known, *other_names])
-                        hint = f"did you mean '{other_names.get(close, close)}'? " if close else ""
-                        raise UnknownArgumentError(
-                            f"{function.__name__} has no argument '{truncate(name)}'",
-                            f"{hint}help(attncalc.{function.__name__}) lists them all",
-                            name,
-                        )
-                    if name in kinds:
-                        _check_type(name, value, kinds[name])
+                arguments.check(values, options)
                 return function(*values, **options)
 
-        signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
-        names = [parameter.name for parameter in own]
-        kinds = {name: without_metadata(hint) for name, hint in kind.__annotations__.items()}
-        keywords = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
-            for name, hint in kinds.items()
-            if name not in names
-        ]
-        several = any(one.kind == inspect.Parameter.VAR_POSITIONAL for one in own)
-        if several:
-            most = sys.maxsize
-        else:
-            most = sum(one.kind != inspect.Parameter.KEYWORD_ONLY for one in own)
-        known = [*names, *(parameter.name for parameter in keywords)]
-        other_names = _other_names(kind)
-        called = signature.replace(parameters=[*own, *keywords])
-        call.__signature__ = called  # type: ignore[attr-defined]
+        call.__signature__ = arguments.signature  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+class _Arguments:
+    """The arguments of a function with `**options`, which are those of a TypedDict."""
+
+    def __init__(self, function: Callable[..., Any], kind: Any) -> None:
+        self._function = function.__name__
+        self._types = {name: without_metadata(hint) for name, hint in kind.__annotations__.items()}
+        self._other_names = _other_names(kind)
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
+        # the function's own arguments
+        self._names = [parameter.name for parameter in own]
+        others = [name for name in self._types if name not in self._names]
+        self._known = [*self._names, *others]
+        # whether it takes any number of models
+        self._has_models = any(one.kind == inspect.Parameter.VAR_POSITIONAL for one in own)
+        # the most values without a name
+        self._most = sum(one.kind != inspect.Parameter.KEYWORD_ONLY for one in own)
+        if self._has_models:
+            self._most = sys.maxsize
+        keywords = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=self._types[name]
+            )
+            for name in others
+        ]
+        self.signature = signature.replace(parameters=[*own, *keywords])
+
+    def named(
+        self, values: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the values, with models that have a name, and the options under their own
+        names.
+        """
+        found = {}
+        for name, value in options.items():
+            is_known = name in self._known
+            found[name if is_known else self._other_names.get(name, name)] = value
+        if not self._has_models:
+            return values, found
+        models = found.pop("models", found.pop("model", None))
+        if models is None:
+            return values, found
+        if isinstance(models, list | tuple):
+            return (*values, *models), found
+        return (*values, models), found
+
+    def check(self, values: Sequence[Any], options: Mapping[str, Any]) -> None:
+        """Raise AttncalcError for an argument that the function does not have, or a value of
+        another type.
+        """
+        if len(values) > self._most:
+            raise UnknownArgumentError(
+                f"{self._function} takes {plural(self._most, 'value')} without a name: "
+                f"{', '.join(self._names)}",
+                f"name the others, as context=4096; help(attncalc.{self._function}) lists them all",
+            )
+        for name, value in options.items():
+            if name not in self._known:
+                raise self._unknown(name)
+            if name in self._types:
+                _check_type(name, value, self._types[name])
+
+    def _unknown(self, name: str) -> UnknownArgumentError:
+        tip = f"help(attncalc.{self._function}) lists them all"
+        close = nearest(name, [*self._known, *self._other_names])
+        if close:
+            tip = f"did you mean '{self._other_names.get(close, close)}'? {tip}"
+        return UnknownArgumentError(
+            f"{self._function} has no argument '{truncate(name)}'", tip, name
+        )
 
 
 def _other_names(kind: Any) -> dict[str, str]:
     """Return {name on the command line, or of another tool: argument}: 'tensor_parallel_size' is
     tp.
     """
-    return {
-        _as_argument(part): field
-        for field, option in options_of(kind).items()
-        for name in (*option.names, *option.also)
-        for part in name.split("/")[:1]
-    }
+    found = {}
+    for field, option in options_of(kind).items():
+        for name in (*option.names, *option.also):
+            positive, *_ = name.split("/")  # '--kbit-upcast/--no-kbit-upcast'
+            found[_as_argument(positive)] = field
+    return found
 
 
 # {command: its function, if that has another name}.
@@ -135,7 +170,8 @@ def errors_in_python() -> Iterator[None]:
     except AttncalcError as error:
         for one in (error, *error.further):
             one.printed = one.printed or (one.message, one.tip)
-            one.message, one.tip = in_python(one.message), in_python(one.tip)
+            one.message = in_python(one.message)
+            one.tip = in_python(one.tip)
         raise
 
 
@@ -149,11 +185,13 @@ def in_python(text: str) -> str:
         if command:
             return command
         argument = "output" if name == "output-len" else _as_argument(name)
-        if value and re.fullmatch(r"\d{1,3}(,\d{3})+", value):
+        if not value:
+            return argument
+        if re.fullmatch(r"\d{1,3}(,\d{3})+", value):
             value = value.replace(",", "")
-        if value:
-            return f"{argument}={value if value.isdecimal() else repr(value)}"
-        return argument
+        if value.isdecimal():
+            return f"{argument}={value}"
+        return f"{argument}={value!r}"
 
     # a value has a digit, or is a word before a verb or the end: '--prompt 3K', '--phase train
     # cannot be combined with'
@@ -186,9 +224,11 @@ def _check_type(name: str, value: object, kind: Any) -> None:
     is_dtype = str in kinds and str(value).startswith("torch.")
     if isinstance(value, bytes) or not (isinstance(value, allowed) or is_dtype):
         if bool in kinds:
-            wanted, tip = ("True or False", "give one of them")
+            wanted = "True or False"
+            tip = "give one of them"
         else:
-            wanted, tip = ("a text", "put it in quotes")
+            wanted = "a text"
+            tip = "put it in quotes"
         if isinstance(value, list | tuple):
             tip = f"sweep(..., {name}=[...]) has a row of each"
         raise AttncalcError(f"{name}: '{truncate(value)}' is not {wanted}", tip)
