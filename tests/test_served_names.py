@@ -13,7 +13,8 @@ from attncalc.config.presets import checkpoints, of_checkpoint, of_other_machine
 from attncalc.options import options_of
 from attncalc.questions.fit.options import FitOptions
 from attncalc.questions.fit.pasted import expand
-from attncalc.questions.fit.request import read_fit_request, served_fields
+from attncalc.questions.fit.request import read_fit_request
+from attncalc.questions.fit.served import served_fields
 from attncalc.serving.launch import launch_command, served_model
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.workload import Workload

@@ -16,14 +16,9 @@ from ...errors import AttncalcError, clash
 from ...serving.request import FitRequest, resolve
 from ...show.lists import tell
 from ...units import is_auto, parse_count, truncate
+from .on_host import partly_on_host
 from .options import ALL, GROUPS, FitOptions
-from .request import (
-    fit_question,
-    partly_on_host,
-    read_fit_request,
-    read_quants,
-    requests_of_engines,
-)
+from .request import fit_question, read_fit_request, read_quants, requests_of_engines
 
 if TYPE_CHECKING:
     from ...logs.startup_log import StartupLog

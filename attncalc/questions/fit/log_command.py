@@ -33,7 +33,8 @@ from ...units import BYTES, GIB, count, dtype, human, is_dtype, long_option, par
 from ...what_if import what_if
 from ..options import ModelOptions, WhatIfOptions
 from .options import FitOptions
-from .request import fit_request, options_of_name, served_fields
+from .request import fit_request, options_of_name
+from .served import served_fields
 
 if TYPE_CHECKING:
     from ...logs.startup_log import StartupLog

@@ -31,9 +31,10 @@ from ..inputs import DEFAULT_CONTEXT, read_model
 from ..options import ModelOptions
 from ..results import Result
 from .engine_choice import NOT_OLLAMA, engine_of_options
+from .on_host import places_experts
 from .options import ALL, EngineOptions, FitOptions, UserOptions
 from .report import hardware
-from .request import places_experts, read_fit_request
+from .request import read_fit_request
 from .vram import with_useful_context
 from .what_fits_report import MOST_MODELS, verdict_of, what_fits_report
 

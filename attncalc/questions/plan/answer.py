@@ -29,7 +29,8 @@ from ...serving.traffic import Traffic
 from ...units import count, is_per_day, parse_decimal, period, truncate
 from ...what_if import SIZES, no_model
 from ..arguments import takes
-from ..fit.request import fit_request, options_of_name, served_fields
+from ..fit.request import fit_request, options_of_name
+from ..fit.served import served_fields
 from ..inputs import read_model
 from ..options import ModelOptions
 from ..results import ResultRows

@@ -22,7 +22,8 @@ from ...serving.users import Users, users
 from ...show.users import user_figures
 from ...tracing import Compiled, LateQuestionError, Remembered
 from ..fit.figures import fit_figures, totals
-from ..fit.request import check_offload, fit_request, with_needed_offload
+from ..fit.on_host import check_offload, with_needed_offload
+from ..fit.request import fit_request
 from ..fit.roofline import roofline_figures
 from ..train.answer import request_answer
 from ..train.figures import train_figures

@@ -17,7 +17,8 @@ from ...records import NamedTuple
 from ...serving.fit import NO_LIMIT
 from ...serving.traffic import usual_lengths
 from ...what_if import what_if
-from ..fit.request import engine_and_weights, options_of_name
+from ..fit.deployment import engine_and_weights
+from ..fit.request import options_of_name
 from ..inputs import DEFAULT_CONTEXT
 from ..options import WhatIfOptions
 from ..train.request import usual_context
