@@ -18,12 +18,12 @@ from ..errors import AttncalcError, clash, is_valid
 from ..model import ModelSpec
 from ..options import options_of, parsed
 from ..questions.inputs import read_model, with_revision
-from ..questions.options import ModelOptions, ShardedModelOptions, WhatIfOptions
+from ..questions.options import ModelOptions, ShardedModelOptions, SizeOptions, WhatIfOptions
 from ..show.formats import FORMATS, choose_format
 from ..show.lists import tell
 from ..show.notes import FAILED
 from ..show.report import Report
-from ..units import parse_bytes, truncate
+from ..units import is_auto, parse_bytes, truncate
 from ..what_if import SIZES, model_of_sizes, no_model
 from .command import Options, typer_option
 
@@ -209,6 +209,14 @@ def note_file_types(*models: ModelLike) -> None:
         tell(
             f"note: {file_type} is not used: it is the type of weights, which 'attncalc fit' counts"
         )
+
+
+def check_numbers(options: Mapping[str, Any]) -> None:
+    """Raise AttncalcError if the batch or the context is no number, nor auto: '-b llama3-8b' lacks
+    the number, and not the model.
+    """
+    given = {name: options.get(name) for name in SizeOptions.__annotations__}
+    parsed({name: value for name, value in given.items() if not is_auto(value)}, SizeOptions)
 
 
 def of_sizes(options: Mapping[str, Any]) -> ModelLike:

@@ -7,6 +7,7 @@ import typer
 from ...cli import options as o
 from ...cli.command import Options, command
 from ...cli.plot_options import PlotOptions
+from ...options import parsed
 from ...show.fail_if import parse_condition
 from .answer import comparison_report, models_and_kinds, read_models
 from .options import CompareOptions
@@ -43,6 +44,9 @@ def compare(
 ) -> None:
     plot.check(output)
     conditions = [parse_condition(text) for text in checks.fail_if or ()]
+    if not models.models and models.preset is None:
+        # '-b llama3-8b' lacks the number, and not the model
+        parsed(options, CompareOptions)
     names, kinds = models_and_kinds(models.names())
     o.note_file_types(*names)
     if kinds or options.get("attention"):

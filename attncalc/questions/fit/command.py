@@ -97,7 +97,7 @@ def fit(
     if asked == "what_fits":
         _show_what_fits(model, options, screen, plot, output)
     if asked == "vram":
-        _show_vram(model.name_or_sizes(options), options, screen, plot, output)
+        _show_vram(model, options, screen, plot, output)
     if screen.quants or ("gpu" in options and start.log is None and _is_several_files(model.model)):
         output.show(report := _quants(model.name_or_sizes(options), options))
         raise typer.Exit(0 if report.extra["fits"] else 1)
@@ -167,18 +167,21 @@ def _show_what_fits(
 
 
 def _show_vram(
-    model: ModelLike,
+    model: o.NamedModel,
     options: FitOptions,
     screen: ScreenOptions,
     plot: PlotOptions,
     output: o.OutputOptions,
 ) -> NoReturn:
     """Show the memory that is needed, and exit."""
+    if not model.describes(options):
+        o.check_numbers(options)
+    named = model.name_or_sizes(options)
     if screen.roofline:
         raise AttncalcError(*_BOUNDS_NEED)
     from .vram import read_vram_request, vram_request_report
 
-    request = read_vram_request(model, options, lists_quants=screen.quants)
+    request = read_vram_request(named, options, lists_quants=screen.quants)
     plot.write(vram_request_report(request, full=screen.full), output, needs=_PICTURE_NEEDS)
     raise typer.Exit(0)
 

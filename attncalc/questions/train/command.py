@@ -62,6 +62,8 @@ def train(
             needs=("a model", "it draws its memory"),
         )
         raise typer.Exit
+    if not model.describes(options):
+        o.check_numbers(options)
     trained = model.name_or_sizes(options)
     o.note_file_types(trained)
     request = read_train_request(trained, options)
