@@ -172,11 +172,43 @@ def test_turboquant_is_refused_where_each_layer_has_workspaces(
         vllm(full(10), kv_dtype=dtype("turboquant_4bit_nc"), engine_version=version)
 
 
-def test_mla_uses_flashmla_blocks_and_dcp_divides_its_tokens() -> None:
-    # cdiv(cdiv(4,096, 8), 64) = 8 blocks on each of 8 devices
+def test_dcp_divides_the_tokens_of_latents() -> None:
+    # cdiv(cdiv(4,096, 8), 16) = 32 blocks on each of 8 devices
     vllm_layout = vllm(LayerCacheSpec(61, (LATENT,)), tp=8, dcp=8)
-    assert figure(vllm_layout, "kv_block_size") == 64
-    assert figure(vllm_layout, "kv_blocks_per_request") == 8
+    assert figure(vllm_layout, "kv_block_size") == 16
+    assert figure(vllm_layout, "kv_blocks_per_request") == 32
+
+
+@each(
+    ("version", "device", "kv_dtype", "tokens"),
+    [
+        # vLLM 0.32.0's own planner (tools/vllm_plan.py): FLASH_ATTN_MLA, FLASHMLA, FLASHINFER_MLA
+        # and TRITON_MLA
+        ("0.32.0", "NVIDIA H100 80GB HBM3", BF16, 16),
+        ("0.32.0", "NVIDIA H100 80GB HBM3", FP8, 64),
+        ("0.32.0", "NVIDIA B200", BF16, 32),
+        ("0.32.0", "NVIDIA B200", FP8, 32),
+        ("0.32.0", "NVIDIA A100-SXM4-80GB", BF16, 16),
+        ("0.32.0", "NVIDIA GeForce RTX 5090", BF16, 16),
+        # without a GPU, as on an H100
+        ("0.32.0", "", BF16, 16),
+        # check_and_update_config in platforms/cuda.py of 0.17.1, 0.14.1 and 0.10.0
+        ("0.17.1", "NVIDIA H100 80GB HBM3", BF16, 64),
+        ("0.17.1", "NVIDIA B200", BF16, 64),
+        ("0.14.1", "NVIDIA B200", BF16, 128),
+        ("0.10.0", "NVIDIA B200", BF16, 16),
+        ("0.17.1", "NVIDIA A100-SXM4-80GB", BF16, 16),
+        # platforms/rocm.py does not change the default
+        ("0.17.1", "AMD Instinct MI300X", BF16, 16),
+    ],
+)
+def test_a_block_of_latents_has_the_tokens_of_the_backend(
+    version: str, device: str, kv_dtype: Any, tokens: int
+) -> None:
+    vllm_layout = vllm(
+        LayerCacheSpec(61, (LATENT,)), engine_version=version, device=device, kv_dtype=kv_dtype
+    )
+    assert figure(vllm_layout, "kv_block_size") == tokens
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from attncalc.workload import Workload
 FULL, LATENT = Grouped(8, 4, 16), Latent(8, 50, 12, 6, 9)
 WINDOW, DELTA = Grouped(8, 4, 16, span=Sliding(32)), GatedDeltaNet(4, 8, 8, 4)
 DEVICE = "This is vLLM's layout on NVIDIA and AMD GPUs; its backend for "
-FLASHMLA = "Blocks of 64 tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
+BLOCKS = "Blocks of 16 tokens are those of vLLM's FLASH_ATTN_MLA; --block-size sets others."
 OLD = (
     "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was not read."
 )
@@ -80,14 +80,14 @@ def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> Ca
         ((FULL,), {"device": ""}, []),
         ((FULL,), {"engine_version": "0.7.3"}, [OLD]),
         ((FULL,), {"engine_version": "0.8"}, []),
-        ((LATENT,), {}, [FLASHMLA]),
+        ((LATENT,), {}, [BLOCKS]),
         ((LATENT,), {"block_size": 64}, []),
         ((LATENT,), {"block_size": 128, "engine_version": "0.17.1"}, []),
         ((LATENT,), {"block_size": 16}, []),
         (
             (LATENT,),
             {"block_size": 16, "engine_version": "0.17.1"},
-            ["With FlashMLA (Hopper) vLLM 0.17.1 uses blocks of 64"],
+            ["With FLASHMLA vLLM 0.17.1 uses blocks of 64, not --block-size."],
         ),
         ((LATENT,), {"engine_version": "0.7.3"}, [OLD]),
         ((FULL, WINDOW), {}, []),
@@ -116,9 +116,9 @@ def test_notes_name_what_the_layout_assumes(
     found = [
         note
         for note in notes
-        if note.startswith((DEVICE, "Blocks of 64", OLD, PREFIX, BATCHED, DRAFTER, STEPS[:30]))
+        if note.startswith((DEVICE, "Blocks of", OLD, PREFIX, BATCHED, DRAFTER, STEPS[:30]))
     ]
-    found += [note for note in notes if note.startswith("With FlashMLA")]
+    found += [note for note in notes if note.startswith("With FLASHMLA")]
     assert len(found) == len(expected), notes
     assert all(note.startswith(start) for note, start in zip(found, expected, strict=True))
 
@@ -210,13 +210,13 @@ def test_a_drafters_layers_cache_as_much_as_the_last_attention_layer() -> None:
     ("kinds", "version", "given", "tokens"),
     [
         ((FULL,), "0.20.0", None, 16),
-        ((LATENT,), "0.20.0", None, 64),
+        ((LATENT,), "0.20.0", None, 16),
         ((LATENT,), "0.7.3", None, 16),
         ((LATENT,), "0.20.0", 128, 128),
         ((FULL,), "0.20.0", 32, 32),
     ],
 )
-def test_a_block_has_16_tokens_or_64_latents(
+def test_a_block_has_16_tokens_unless_it_is_given(
     kinds: Any, version: str, given: int | None, tokens: int
 ) -> None:
     pool = in_vllm(*kinds, engine_version=version, block_size=given).pool(2**20, 512)

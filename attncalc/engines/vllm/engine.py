@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 # Tokens per step to suggest: the default on small GPUs.
 _FEW_TOKENS = 2048
+# The oldest compute capability with a kernel for latents that an indexer picks, and its blocks.
+_HOPPER = 9
+_SPARSE_BLOCK = 64
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
 
 
@@ -217,6 +220,10 @@ class Vllm(Engine[VllmArgs]):
                 "an indexer picks on GPUs of compute capability 12",
                 "Use vLLM 0.24 or later and leave --kv-dtype out: the default is fp8_ds_mla there.",
             )
+        if picks_latents(model) and args.device.startswith("NVIDIA"):
+            refusal = _no_sparse_backend(args)
+            if refusal:
+                return refusal
         rows = padded_vocabulary(model)
         if rows % args.tp:
             sizes = [str(tp) for tp in range(1, args.tp) if rows % tp == 0]
@@ -233,6 +240,25 @@ class Vllm(Engine[VllmArgs]):
         ranks = args.tp * dp
         changes = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
         return f"--tp 1 --dp {ranks} --enable-expert-parallel", changes
+
+
+def _no_sparse_backend(args: VllmArgs) -> Refusal | None:
+    """Return why no backend for latents of which an indexer picks runs; None if one does.
+
+    Source: supports_compute_capability and get_supported_kernel_block_sizes of
+    v1/attention/backends/mla/flashmla_sparse.py and flashattn_mla_sparse.py.
+    """
+    if args.capability < _HOPPER:
+        return Refusal(
+            "No valid attention backend found: compute capability not supported",
+            "Use a Hopper or a Blackwell GPU: vLLM has no kernel for others.",
+        )
+    if args.capability == _HOPPER and args.block_size not in (None, _SPARSE_BLOCK):
+        return Refusal(
+            "No valid attention backend found: block_size not supported",
+            f"Leave --block-size out: such latents have blocks of {_SPARSE_BLOCK} tokens.",
+        )
+    return None
 
 
 ENGINE = Vllm()

@@ -12,6 +12,7 @@ from ...model import plural
 from ...quantity import symbol_like
 from ..ds_mla import has_shared_pools
 from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
+from .backends import Backend, latent_backend
 from .blocks import VllmLayout, groups_on_stage
 from .groups import KVCacheGroup, group_layers
 from .kv_cache_interface import (
@@ -28,8 +29,8 @@ from .options import TURBOQUANT, VllmArgs
 from .packed import pack_layers
 from .state_blocks import StateBlocks, align_blocks, state_blocks
 
-# CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA, and of Intel
-# GPUs (platforms/xpu.py, from 0.20 on get_preferred_block_size in
+# CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, of every backend for latents of which an
+# indexer picks, and of Intel GPUs (platforms/xpu.py, from 0.20 on get_preferred_block_size in
 # v1/attention/backends/flash_attn.py).
 _BLOCK_SIZE = 16
 _LARGE_BLOCK = 64
@@ -95,7 +96,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
         _check_dcp_of_latents(roles, args)
-    notes = tuple(_notes([spec for _, spec in staged], args, states, has_pools="pools" in roles))
+    notes = tuple(_notes([spec for _, spec in staged], args, states, roles))
     return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
 
 
@@ -107,8 +108,10 @@ def _default_block_size(roles: Set[str], args: VllmArgs, *, shares_pools: bool) 
         return SHARED_POOLING_BLOCK
     if "pools" in roles:
         return POOLING_BLOCK
-    if ("latent" in roles or args.is_intel) and not args.version.v0:
+    if (args.is_intel or "indexer" in roles) and not args.version.v0:
         return _LARGE_BLOCK
+    if "latent" in roles:
+        return latent_backend(args).block_size
     return _BLOCK_SIZE
 
 
@@ -298,8 +301,9 @@ def _group_by_stage(
 
 
 def _notes(
-    specs: Sequence[KVCacheSpec], args: VllmArgs, states: StateBlocks | None, *, has_pools: bool
+    specs: Sequence[KVCacheSpec], args: VllmArgs, states: StateBlocks | None, roles: Set[str]
 ) -> Iterator[str]:
+    has_pools = "pools" in roles
     left_out = "" if has_pools else POOLS
     kinds = {spec.kind for spec in specs if spec.title != left_out}
     if has_pools:
@@ -313,7 +317,7 @@ def _notes(
         ends = "" if states else " The first and the last two layers stay in 16 bits."
         yield f"TurboQuant's workspaces are not counted.{ends}"
     if "mla" in kinds and not has_pools and not args.version.v0:
-        yield from _latent_notes(args)
+        yield from _latent_notes(args, has_indexer="indexer" in roles)
     yield from _device_notes(kinds, args)
     if not args.version.source_was_read:
         yield (
@@ -357,16 +361,25 @@ def _state_note(args: VllmArgs, states: StateBlocks) -> str:
     )
 
 
-def _latent_notes(args: VllmArgs) -> Iterator[str]:
+def _latent_notes(args: VllmArgs, *, has_indexer: bool) -> Iterator[str]:
+    if has_indexer:
+        backend = Backend("FLASHMLA_SPARSE", _LARGE_BLOCK)
+    else:
+        backend = latent_backend(args)
+    where = "" if args.device else " on Hopper GPUs"
     if args.block_size is None:
         yield (
-            f"Blocks of {_LARGE_BLOCK} tokens are those of FlashMLA (Hopper); set --block-size "
-            "for other kernels."
+            f"Blocks of {backend.block_size} tokens are those of vLLM's {backend.name}{where}; "
+            "--block-size sets others."
         )
-    elif args.block_size % _LARGE_BLOCK and args.version.forces_flashmla:
+    elif (
+        args.version.forces_flashmla
+        and backend.name == "FLASHMLA"
+        and args.block_size % backend.block_size
+    ):
         yield (
-            f"With FlashMLA (Hopper) vLLM {args.version.name} uses blocks of {_LARGE_BLOCK}, not "
-            "--block-size."
+            f"With {backend.name}{where} vLLM {args.version.name} uses blocks of "
+            f"{backend.block_size}, not --block-size."
         )
 
 
