@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 __all__ = ["Keeper", "NamedTuple", "dataclass"]
 
 Kept = TypeVar("Kept")
+# The most answers that a record keeps for now.
+_MOST_KEPT = 256
 
 
 class Keeper:
@@ -25,13 +27,37 @@ class Keeper:
         value: Kept = self._kept[key]
         return value
 
+    def kept_for_now(self, key: tuple[Hashable, ...], compute: Callable[[], Kept]) -> Kept:
+        """Return the same as `kept`, for keys of which there are many, such as batches: all but the
+        last few hundred answers are dropped.
+
+        Nothing is kept under a number that a sweep records (tracing.py), since an answer that was
+        kept asks for no number.
+        """
+        if any(isinstance(part, int) and type(part) not in (int, bool) for part in key):
+            return compute()
+        if len(self._kept_for_now) >= _MOST_KEPT and key not in self._kept_for_now:
+            self._kept_for_now.clear()
+        if key not in self._kept_for_now:
+            self._kept_for_now[key] = compute()
+        value: Kept = self._kept_for_now[key]
+        return value
+
     @cached_property
     def _kept(self) -> dict[Hashable, Any]:
         return {}
 
+    @cached_property
+    def _kept_for_now(self) -> dict[Hashable, Any]:
+        return {}
+
     # what is kept may have functions, which cannot be pickled
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("_kept", "_kept_for_now")
+        }
 
 
 if TYPE_CHECKING:

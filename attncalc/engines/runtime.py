@@ -92,15 +92,21 @@ class RuntimeMemory(NamedTuple):
     @property
     def low(self) -> int:
         """The fewest bytes of all parts inside the share."""
-        low = int(self.total) - _added([int(part.expected) - part.low for part in self.parts])
-        return min(low, max(0, int(self.total) - self.missed))
+        expected = self._expected
+        low = expected - _added([int(part.expected) - part.low for part in self.parts])
+        return min(low, max(0, expected - self.missed))
 
     @property
     def high(self) -> int:
         """The most bytes of all parts inside the share."""
-        return int(self.total) + max(
+        return self._expected + max(
             _added([part.high - int(part.expected) for part in self.parts]), self.missed
         )
+
+    @property
+    def _expected(self) -> int:
+        """`total` without its formula."""
+        return sum(int(part.expected) for part in self.parts)
 
     @property
     def outside_high(self) -> int:

@@ -3,7 +3,7 @@ cache there.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from ..cost.cache import layer_cache_specs
 from ..engines.base import CacheLayout
@@ -25,6 +25,7 @@ class Device(NamedTuple):
     # The layout of which one request must fit for the engine to start, if it is not `layout`
     start: CacheLayout | None = None
     name: str = ""  # 'gpu_2' or 'stage_2' if devices have layers of their own, else ''
+    number: int = 1  # its place among the devices of the request, counted from 1
 
     def slack(self, batch: int, context: int, end: End = "expected") -> int:
         """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they
@@ -178,6 +179,21 @@ def devices_of(resolved: ResolvedRequest) -> list[Device]:
     return list(each_device(resolved))
 
 
+def devices_with_room(resolved: ResolvedRequest, batch: int, context: int) -> list[Device] | None:
+    """Return the devices, or None if one has no room for the sequences, even with the most memory
+    for the cache.
+
+    The device with the most layers, which fills first, is computed first, and those after one
+    without room are not computed.
+    """
+    devices: list[Device] = []
+    for device in each_device(resolved, most_layers_first=True):
+        if not device.has_room(batch, context, "high"):
+            return None
+        devices.append(device)
+    return sorted(devices, key=lambda device: device.number)
+
+
 def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -> Iterator[Device]:
     """Yield the devices, each of which is computed when it is asked for.
 
@@ -198,7 +214,7 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
     if engine.checks_all_layers(args):
         start = engine.layout(specs, dataclasses.replace(args, pp=1))
     # equal parts in the middle have equal budgets
-    budgets: dict[tuple[ModelSpec, bool, bool], MemoryBudget] = {}
+    budgets: dict[tuple[int, bool, bool], MemoryBudget] = {}
     numbered = list(
         enumerate(zip(parts, layout_per_device(whole, len(parts)), strict=True), start=1)
     )
@@ -207,9 +223,47 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
     for i, (part, part_layout) in numbered:
         first = i == 1
         last = i == len(parts)
-        if (part, first, last) not in budgets:
-            budgets[part, first, last] = memory_budget(resolved, part, first=first, last=last)
-        yield Device(resolved, part, budgets[part, first, last], part_layout, start, f"{kind}_{i}")
+        alike = _first_alike(part, model, numbered=resolved.whole_layers)
+        place = (id(alike), first, last)
+        if place not in budgets:
+            budgets[place] = memory_budget(resolved, alike, first=first, last=last)
+        yield Device(
+            resolved, part, budgets[place], part_layout, start, name=f"{kind}_{i}", number=i
+        )
+
+
+def _first_alike(part: ModelSpec, model: ModelSpec, *, numbered: bool) -> ModelSpec:
+    """Return the first part of the model that has the same contents. It keeps what was computed of
+    it for all of them, and for all GPUs of a plan.
+
+    `numbered` is whether the numbers of the layers matter: --n-cpu-moe moves experts by them.
+    """
+
+    def alike() -> ModelSpec:
+        contents = part if numbered else _contents(part)
+        return model.kept(("part", contents), lambda: part)
+
+    return part.kept("alike", alike)
+
+
+def _contents(part: ModelSpec) -> Hashable:
+    """Return what the memory of a stage depends on: its layers and their schemes, but not the
+    numbers of the layers.
+    """
+    quantization = part.quantization
+    if not part.first_layer or quantization is None:
+        return part
+    schemes = []
+    layer = part.first_layer
+    for run in part.main.layers:
+        matrices = [
+            (role, matrix.name)
+            for role, _, matrix in run.matrices_by_role(part.main.d_model, part.d_source)
+        ]
+        for number in range(layer, layer + run.count):
+            schemes += [quantization.scheme_of(number, *matrix) for matrix in matrices]
+        layer += run.count
+    return dataclasses.replace(part, first_layer=1), tuple(schemes)
 
 
 def sharing_prefix(layout: CacheLayout, resolved: ResolvedRequest) -> CacheLayout:

@@ -177,9 +177,11 @@ class Deployment:
     it.
     """
 
-    def __init__(self, resolved: ResolvedRequest) -> None:
+    def __init__(self, resolved: ResolvedRequest, devices: list[Device] | None = None) -> None:
+        """Take a complete request, and its devices if they are known already."""
         self.resolved = resolved
-        self.devices = devices_of(resolved)  # its devices, in plain ints
+        # its devices, in plain ints
+        self.devices = devices_of(resolved) if devices is None else devices
         # what is in host memory, if its size is known
         self.host = host_memory(resolved, self.devices[0])
         # how the engine stores the cache on each device with the slots of the request, in plain
@@ -381,10 +383,33 @@ class Deployment:
         The device with the index `tightest` has short names in the formula.
         """
         limit = self.devices[0].layout.max_num_seqs
-        found = self._most("B", "sequences", tightest, lambda sequences: (sequences, context), end)
+        found = self._most(
+            "B",
+            "sequences",
+            tightest,
+            lambda sequences: (sequences, context),
+            end,
+            guess=self._guessed_batch(context, end),
+        )
         if found is None or found != limit:
             return found
         return symbol("max_sequences", limit, "concurrent sequences that the engine runs")
+
+    def _guessed_batch(self, context: int, end: End) -> int:
+        """Return about the most sequences: as many as fit if each further one needs as much as the
+        second. It is 1 if the runtime memory grows with them.
+        """
+        if self.resolved.engine.runtime_grows:
+            return 1
+        guesses = []
+        for device in self.devices:
+            of_one = device.needed(1, context)
+            more = device.needed(2, context) - of_one
+            if more > 0:
+                guesses.append(1 + max(0, device.budget.room(end) - of_one) // more)
+            if device.layout.max_num_seqs:
+                guesses.append(device.layout.max_num_seqs)
+        return max(1, min(guesses, default=1))
 
     def _most(
         self,
@@ -393,13 +418,14 @@ class Deployment:
         tightest: int,
         size: Callable[[int], tuple[int, int]],
         end: End = "expected",
+        guess: int = 1,
     ) -> Quantity | None:
         """Return the largest number whose `size`, a batch and a context, has room; None without a
         limit.
 
-        Only that with the expected memory has a formula.
+        Only that with the expected memory has a formula. The search starts at `guess`.
         """
-        largest = _largest(lambda n: self.has_room(*size(n), end))
+        largest = _largest(lambda n: self.has_room(*size(n), end), guess)
         if not largest or end != "expected":
             if largest is None:
                 return None
@@ -488,19 +514,20 @@ def most_sequences(
     deployment: Deployment, contexts: Sequence[int], end: End = "expected"
 ) -> tuple[MostSequences, ...]:
     """Return the most sequences of each of those contexts. Raises AttncalcError as `fit` does."""
+    most = {context: _most_sequences(deployment, context, end) for context in map(int, contexts)}
+    return tuple(most[int(context)] for context in contexts)
+
+
+def _most_sequences(deployment: Deployment, context: int, end: End) -> MostSequences:
     devices = deployment.devices
-    most_by_context = []
-    for context in map(int, contexts):
-        tightest = min(range(len(devices)), key=lambda i: devices[i].slack(1, context))
-        sequences = deployment.max_batch(context, tightest, end)
-        needed = None
-        if sequences is not None:
-            if sequences:
-                needed = _needed(devices[tightest].layout, int(sequences), context)
-            else:
-                needed = quantity(0)
-        most_by_context.append(MostSequences(sequences, needed))
-    return tuple(most_by_context)
+    tightest = min(range(len(devices)), key=lambda i: devices[i].slack(1, context))
+    sequences = deployment.max_batch(context, tightest, end)
+    if sequences is None:
+        return MostSequences(None, None)
+    if not sequences:
+        return MostSequences(sequences, quantity(0))
+    needed = _needed(devices[tightest].layout, int(sequences), context)
+    return MostSequences(sequences, needed)
 
 
 def with_longest_context(request: FitRequest) -> FitRequest:
@@ -546,20 +573,34 @@ def _verdict(
     return verdict
 
 
-def _largest(holds: Callable[[int], bool]) -> int | None:
+def _largest(holds: Callable[[int], bool], guess: int = 1) -> int | None:
     """Return the largest number for which `holds` is true, by binary search; 0 if there is none,
     None from NO_LIMIT.
 
-    If `holds` is true for a number, it must be true for all smaller ones.
+    If `holds` is true for a number, it must be true for all smaller ones. The search goes up or
+    down from `guess`, in steps that double: a right guess takes three questions.
     """
     if not holds(1):
         return 0
-    high = 2
-    while holds(high):
-        high *= 2
-        if high > NO_LIMIT:
-            return None
-    return first_true(lambda n: not holds(n), high // 2, high) - 1
+    step = 1
+    if guess > 1 and not holds(guess):
+        high = guess
+        while high > step and not holds(high - step):
+            high -= step
+            step *= 2
+        low = max(1, high - step)
+    else:
+        low = guess
+        while holds(low + step):
+            low += step
+            step *= 2
+            if low >= NO_LIMIT:
+                return None
+        high = low + step
+    largest = first_true(lambda n: not holds(n), low, high) - 1
+    if largest >= NO_LIMIT:
+        return None
+    return largest
 
 
 def on_fewest_gpus(resolved: ResolvedRequest) -> FitRequest | None:

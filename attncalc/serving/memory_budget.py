@@ -224,7 +224,9 @@ def _estimates(
 
     def reserve_for(batch: int, context: int) -> Reserve:
         args = resolved.engine.for_batch(facts.args, batch)
-        limits = resolved.limits(batch, context)
+        limits = facts.limits
+        if resolved.engine.whole_prompts:
+            limits = resolved.limits(batch, context)
         runtime = resolved.engine.runtime(
             dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
         )

@@ -158,8 +158,14 @@ def schemes_of_groups(
     model: ModelSpec, quantization: Quantization
 ) -> list[dict[tuple[Role, str], dict[Scheme, int]]]:
     """Return, for each distinct group of layers, {(role, matrix): {scheme: layers in which it has
-    the scheme}}.
+    the scheme}}. The model keeps it for further steps and batches.
     """
+    return model.kept(("schemes", quantization), lambda: _schemes_of_groups(model, quantization))
+
+
+def _schemes_of_groups(
+    model: ModelSpec, quantization: Quantization
+) -> list[dict[tuple[Role, str], dict[Scheme, int]]]:
     found: list[dict[tuple[Role, str], dict[Scheme, int]]] = []
     for stack in model.stacks:
         groups = {

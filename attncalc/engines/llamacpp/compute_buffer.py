@@ -147,8 +147,14 @@ class _Pass(NamedTuple):
 
 def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeBuffer:
     """Return the compute buffers for a pass over `model`, the layers on this GPU, of the model
-    `whole`.
+    `whole`, which keeps them for further GPUs.
     """
+    facts = {**graph._asdict(), "from_host": tuple(sorted(graph.from_host.items()))}
+    key = ("compute_buffer", model.stacks, *facts.values())
+    return whole.kept_for_now(key, lambda: _compute_buffer(model, whole, graph))
+
+
+def _compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeBuffer:
     run, terms = _pass_and_masks(whole, graph)
     # with matrices from the host the GPU computes the layers there too
     computed = whole if graph.from_host.get("other") or graph.from_host.get("down") else model

@@ -9,8 +9,8 @@ from ...model import ModelSpec
 from ..expert_parallel import without_routed
 from ..pipeline import parts_of
 from .options import LlamacppArgs
-from .placement import HOST, placement_of
-from .tensors import cuda_bytes, host_bytes, tensors_of
+from .placement import HOST, Placement, placement_of
+from .tensors import cuda_bytes, host_bytes, placed_by, tensors_of
 
 
 def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
@@ -26,6 +26,13 @@ def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
     """
     is_metal = args.device.startswith("Apple")
     placed = placement_of(model.main.n_layers, args)
+    key = ("device_parts", is_metal, placed, *placed_by(model.main.n_layers, args))
+    return model.kept(key, lambda: _device_parts(model, args, placed, is_metal=is_metal))
+
+
+def _device_parts(
+    model: ModelSpec, args: LlamacppArgs, placed: Placement, *, is_metal: bool
+) -> list[ModelSpec]:
     output = placed.output - HOST
     parts = parts_of(model, placed.counts(), output=output, numbered=args.moves_experts)
     if output:

@@ -7,7 +7,9 @@ H100.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
+from operator import attrgetter
+from typing import Any
 
 from ...attention.kind import CacheSpec
 from ...attention.latent import Latent
@@ -56,10 +58,37 @@ _PROJECTOR_NOTE = (
 )
 
 
+def _fields_but(kind: type, *others: str) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that returns the values of all fields of a record but those."""
+    fields = dataclasses.fields(kind)
+    return attrgetter(*(field.name for field in fields if field.name not in others))
+
+
+_ARGS_READ = _fields_but(LlamacppArgs, "device", "device_memory")
+# The share is not read, and the limits follow from the arguments.
+_FACTS_READ = _fields_but(RuntimeFacts, "model", "whole", "args", "gpu", "share", "limits")
+
+
 def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     """Return the compute buffer and the memory outside the buffers. Raises AttncalcError for an
     unknown version.
+
+    A plan asks for the same part of a model on many GPUs, so that the part keeps the answers.
     """
+    return facts.model.kept_for_now(_read(facts), lambda: _runtime(facts))
+
+
+def _read(facts: RuntimeFacts[LlamacppArgs]) -> tuple[Hashable, ...]:
+    """Return all that the memory depends on besides the part of the model: of the GPU, neither its
+    name nor its memory, unless that is the host's too.
+    """
+    gpu = facts.gpu
+    args = facts.args
+    taken = gpu.taken_by_host() if gpu.shares_with_host else None
+    return "runtime", gpu.vendor, args.backend, taken, *_ARGS_READ(args), *_FACTS_READ(facts)
+
+
+def _runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     graph = _graph(facts)
     if facts.first:
         model = facts.model

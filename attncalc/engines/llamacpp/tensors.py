@@ -175,7 +175,7 @@ def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
         }
         return {name: size for name, size in sizes.items() if size}
 
-    placed = _placed_by(model.main.n_layers, args)
+    placed = placed_by(model.main.n_layers, args)
     return model.kept(("buffers", predicts, args.backend, *placed), measured)
 
 
@@ -189,12 +189,12 @@ def tensors_of(
     has_head = model.head is not None and model.head.kind == "lm"
     layers = model.main.n_layers
     return model.kept(
-        ("tensors", predicts, *_placed_by(layers, args)),
+        ("tensors", predicts, *placed_by(layers, args)),
         lambda: tensors_by_device(contents, args, layers, has_head=has_head, predicts=predicts),
     )
 
 
-def _placed_by(layers: int, args: LlamacppArgs) -> tuple[Placement, int, str | None, int, bool]:
+def placed_by(layers: int, args: LlamacppArgs) -> tuple[Placement, int, str | None, int, bool]:
     """Return all that `tensors_by_device` and `host_bytes` read of the arguments."""
     return (
         place_blocks(block_count(layers, args), args),

@@ -245,6 +245,10 @@ def _absorbed_kv_b(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quant
     (process_weights_after_loading in layers/attention/mla_attention.py,
     get_and_maybe_dequant_weights).
     """
+    return model.kept(("absorbed_kv_b", held), lambda: _dequantized_kv_b(model, held))
+
+
+def _dequantized_kv_b(model: ModelSpec, held: HeldWeights) -> Quantity:
     copies: list[int] = []
     for stack, layers, layer in _runs(model.plain()):
         for matrix in layers.attention.matrices(stack.d_model, stack.d_model):

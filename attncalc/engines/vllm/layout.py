@@ -83,7 +83,9 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
             made[key] = tuple(specs_of_layer)
         by_layer.append([(stage, spec) for spec in made[key]])
     staged = [member for members in by_layer for member in members]
-    staged += _like_last_attention(by_layer, has_pools="pools" in roles) * args.speculative_layers
+    if args.speculative_layers:
+        drafted = _like_last_attention(by_layer, has_pools="pools" in roles)
+        staged += drafted * args.speculative_layers
     if args.speculative_model:
         # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
         for layer in layer_by_layer(args.speculative_model.layers):

@@ -14,6 +14,7 @@ from ...hardware import Gpu
 from ...quantity import Quantity, Ratio, quantity, ratio, symbol
 from ...records import NamedTuple
 from ...search import first_true, grouped
+from ...serving.devices import devices_with_room
 from ...serving.fit import Deployment, Verdict
 from ...serving.load_bounds import Load, LoadBounds, bounds_of_load
 from ...serving.published import LOADS, PublishedRange, published_range
@@ -484,9 +485,14 @@ def replica(request: FitRequest, split: Split) -> list[Candidate]:
     Raises AttncalcError as `fit` does, and if the engine does not start so.
     """
     resolved = resolve(request)
-    deployment = Deployment(resolved)
     batch = resolved.workload.batch
     context = resolved.workload.context
+    devices = devices_with_room(resolved, batch, context)
+    if devices is None:
+        if refusal := resolved.refusal:
+            raise AttncalcError(refusal.reason, refusal.tip)
+        return []
+    deployment = Deployment(resolved, devices)
     if refusal := deployment.refusal(context):
         raise AttncalcError(refusal.reason, refusal.tip)
     if deployment.verdict(batch, context) == "does_not_fit":
