@@ -17,20 +17,14 @@ from attncalc.config import presets
 from attncalc.config.prices import read_prices
 from attncalc.quantity import ratio
 from attncalc.questions.fit.request import fit_request
-from attncalc.questions.plan import search as serving_plan
+from attncalc.questions.plan import search as plan_search
 from attncalc.questions.plan.answer import read_plan
+from attncalc.questions.plan.candidates import Candidate, replica
+from attncalc.questions.plan.demand import Demand
 from attncalc.questions.plan.load import read_traffic
-from attncalc.questions.plan.search import (
-    Candidate,
-    Demand,
-    costs,
-    not_dominated,
-    placed,
-    replica,
-    row,
-    search,
-    sorted_rows,
-)
+from attncalc.questions.plan.nodes import placed
+from attncalc.questions.plan.rows import costs, not_dominated, row, rows, sorted_rows
+from attncalc.questions.plan.search import search
 from attncalc.questions.plan.space import Space, Split, splits
 from attncalc.serving.request import resolve
 from attncalc.serving.traffic import Traffic
@@ -84,8 +78,8 @@ def test_what_fits_is_what_fit_says(
         assert (split in found) == (answer.fits and concurrent.average != 0)
         if split in found:
             assert found[split].verdict == answer.verdict
-            assert found[split].most == (concurrent.average or 0) * answer.resolved.replicas
-            assert found[split].worst == (concurrent.worst or 0) * answer.resolved.replicas
+            assert found[split].capacity == (concurrent.average or 0) * answer.resolved.replicas
+            assert found[split].worst_capacity == (concurrent.worst or 0) * answer.resolved.replicas
 
 
 def test_the_command_of_a_row_gives_fit_the_same_numbers(ask: Ask) -> None:
@@ -294,7 +288,7 @@ def test_no_split_that_divides_a_node_is_better_than_the_first_row(
                 except AttncalcError:
                     continue
     first, best = (
-        sorted_rows(serving_plan.rows(found, Demand(number)), "gpus")[0]
+        sorted_rows(rows(found, Demand(number)), "gpus")[0]
         for found in (search([request], Space()).candidates, every)
     )
     assert costs(first) <= costs(best)
@@ -338,7 +332,7 @@ CANDIDATES = st.builds(
 def test_a_row_is_left_out_if_and_only_if_another_is_better(
     candidates: list[Candidate], number: int
 ) -> None:
-    every = serving_plan.rows(candidates, Demand(number))
+    every = rows(candidates, Demand(number))
     kept = not_dominated(every)
     assert bool(kept) == bool(every)
     for one in every:
@@ -370,7 +364,7 @@ def test_replicas_are_as_many_as_the_users_need() -> None:
     """1,001 users on replicas of 500 are 3 replicas of 4 GPUs; 2 of them share a node of 8."""
     found = row(candidate_of(Split(4, 4), 500), Demand(1001, prices={"h100-80gb": ratio(249, 100)}))
     assert found is not None
-    assert (found.replicas, found.gpus, found.nodes, found.users) == (3, 12, 2, 1500)
+    assert (found.replicas, found.gpus, found.nodes, found.capacity) == (3, 12, 2, 1500)
     assert float(found.price or 0) == pytest.approx(12 * 2.49)
     assert found.headroom == pytest.approx(1500 / 1001 - 1)
     assert row(candidate_of(Split(4, 4), 500), Demand(1001, max_gpus=11)) is None
@@ -459,14 +453,14 @@ def test_a_limit_for_ci(ask: Ask) -> None:
 def test_ctrl_c_prints_what_was_found_and_writes_no_file(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_l4 = serving_plan.replica
+    of_l4 = plan_search.replica
 
     def interrupted(request: FitRequest, split: Split) -> list[Candidate]:
         if request.gpu == gpu("mi300x"):
             raise KeyboardInterrupt
         return of_l4(request, split)
 
-    monkeypatch.setattr(serving_plan, "replica", interrupted)
+    monkeypatch.setattr(plan_search, "replica", interrupted)
     answer = ask("plan", "qwen3-8b", *LOAD, "--gpu", "l4,mi300x")
     assert answer.code == 130
     assert " x L4 24GB in " in answer.out or " x L4 in " in answer.out

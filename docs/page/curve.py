@@ -15,7 +15,7 @@ from attncalc.show.report import Report
 from attncalc.units import BYTES, NO_UNIT, TOKENS, human
 
 if TYPE_CHECKING:
-    from attncalc.questions.plan.search import Plan
+    from attncalc.questions.plan.plan import Plan
 
 # As many as the page has colours for.
 MOST_LINES = 6
@@ -138,7 +138,7 @@ def _training_curve(report: Report) -> Curve | None:
 
 def _users_curve(plan: Plan) -> Curve:
     """Return the fewest GPUs over the users, or over the requests per second, for each model."""
-    from attncalc.questions.plan.search import rows, sorted_rows
+    from attncalc.questions.plan.rows import rows, sorted_rows
 
     points: dict[str, list[tuple[float, float | None]]] = {
         request.model.name: [] for request in plan.requests
@@ -149,7 +149,7 @@ def _users_curve(plan: Plan) -> Curve:
             of_model.append(
                 (asked, next((row.gpus for row in best if row.candidate.group[0] == model), None))
             )
-    x_label = "users" if plan.demand.users else "requests per second"
+    x_label = "users" if plan.demand.requested else "requests per second"
     lines = _lines(
         "GPUs", x_label, {model: tuple(of_model) for model, of_model in points.items()}, NO_UNIT
     )

@@ -34,6 +34,7 @@ from ..fit.served import served_fields
 from ..inputs import read_model
 from ..options import ModelOptions
 from ..results import ResultRows
+from .demand import Demand
 from .disaggregated import disaggregated
 from .heading import asked
 from .load import read_traffic, usual_requests
@@ -45,8 +46,9 @@ from .options import (
     PlanOptions,
     PlanSizeOptions,
 )
+from .plan import Plan, make_plan
 from .report import plan_report
-from .search import Demand, Plan, make_plan, search
+from .search import search
 from .space import Space
 
 if TYPE_CHECKING:
@@ -136,16 +138,14 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         raise clash("--users", "--rate", "give one of them")
     names, most = _without_number(options.get("gpu") or ())
     max_gpus = parsed(options, ChoiceOptions).get("max_gpus") or most
-    budget = costs.get("budget")
-    limit = (max_gpus or budget) and not any(map(options.get, ("spread", "disaggregate", "growth")))
     has_demand = not load.keys().isdisjoint(("users", "rate"))
-    _check_required(has_demand=has_demand or bool(limit), has_gpu=options.get("gpu") is not None)
+    has_limit = _asks_for_the_most(options, max_gpus or costs.get("budget"))
+    _check_required(has_demand=has_demand or has_limit, has_gpu=options.get("gpu") is not None)
     if options.get("disaggregate") and options.get("spread"):
         raise clash("--disaggregate", "--spread")
     specs = [read_model(model, options, ModelOptions) for model in given]
     longest = min(spec.max_context or NO_LIMIT for spec in specs)
     usual = usual_requests(load, parsed(options, PlanSizeOptions).get("context"), longest)
-    assumed = [f"{options_of(LoadOptions)[name].name} {text}" for name, text in usual.items()]
     traffic = read_traffic({**load, **usual})
     prices = read_prices(costs["price"], names) if "price" in costs else {}
     gpus = _gpus(names, prices)
@@ -154,41 +154,66 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         _check_without_prices(costs, sort)
     space = _space(options, max_gpus)
     _check_most_gpus(space, is_option="max_gpus" in options)
+    choices = _choices(options, gpus)
+    requests: list[FitRequest] = []
+    for model, spec in zip(given, specs, strict=True):
+        requests += _requests(model, spec, options, traffic, choices)
+    return PlanRequest(
+        requests=tuple(requests),
+        space=space,
+        demand=_demand(options, load, costs, max_gpus, prices, usual),
+        growth=_growth(options.get("growth")),
+        sort=sort,
+        is_whole=bool(options.get("all")),
+        disaggregates=bool(options.get("disaggregate")),
+    )
+
+
+def _asks_for_the_most(options: Mapping[str, Any], limit: Any) -> bool:
+    """Return whether a limit of GPUs or of money asks how many users they serve."""
+    for_users = ("spread", "disaggregate", "growth")
+    return bool(limit) and not any(map(options.get, for_users))
+
+
+def _choices(options: Mapping[str, Any], gpus: Sequence[Gpu]) -> list[tuple[Gpu, str, str]]:
+    """Return each GPU with each dtype of the cache and of the weights."""
     dtypes = [
         (cache, weights)
         for weights in _texts(options, "weights_dtype")
         for cache in _texts(options, "kv_dtype")
     ]
-    requests = [
-        request
-        for model, spec in zip(given, specs, strict=True)
-        for request in _requests(
-            model, spec, options, traffic, [(gpu, *each) for gpu in gpus for each in dtypes]
-        )
-    ]
-    return PlanRequest(
-        requests=tuple(requests),
-        space=space,
-        demand=Demand(
-            users=load.get("users"),
-            rate=_peak_rate(load),
-            load_factor=load.get("load_factor"),
-            has_no_peak=is_per_day(str(options.get("rate"))) and not load.get("load_factor"),
-            ttft=load.get("ttft"),
-            tpot=load.get("tpot"),
-            efficiency=load.get("efficiency"),
-            spread=bool(options.get("spread")),
-            max_gpus=max_gpus,
-            budget=budget,
-            prices=prices,
-            api_price=costs.get("api_price"),
-            shows_power=bool(options.get("watts")),
-            assumed=f"Assumed: {', '.join(assumed)}." if assumed else "",
-        ),
-        growth=_growth(options.get("growth")),
-        sort=sort,
-        is_whole=bool(options.get("all")),
-        disaggregates=bool(options.get("disaggregate")),
+    return [(gpu, *each) for gpu in gpus for each in dtypes]
+
+
+def _demand(
+    options: Mapping[str, Any],
+    load: Mapping[str, Any],
+    costs: Mapping[str, Any],
+    max_gpus: int | None,
+    prices: Mapping[str, Ratio],
+    usual: Mapping[str, str],
+) -> Demand:
+    """Return what the replicas must serve. `usual` has the lengths of requests that are assumed,
+    by option.
+    """
+    load_factor = load.get("load_factor")
+    names = options_of(LoadOptions)
+    assumed = [f"{names[field].name} {text}" for field, text in usual.items()]
+    return Demand(
+        requested=load.get("users"),
+        rate=_peak_rate(load),
+        load_factor=load_factor,
+        has_no_peak=is_per_day(str(options.get("rate"))) and not load_factor,
+        ttft=load.get("ttft"),
+        tpot=load.get("tpot"),
+        efficiency=load.get("efficiency"),
+        spread=bool(options.get("spread")),
+        max_gpus=max_gpus,
+        budget=costs.get("budget"),
+        prices=prices,
+        api_price=costs.get("api_price"),
+        shows_power=bool(options.get("watts")),
+        assumed=f"Assumed: {', '.join(assumed)}." if assumed else "",
     )
 
 

@@ -9,7 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...show.plot.chart import Chart, Lines, Series
 from ...show.plot.scale import Axis
 from ...units import NO_UNIT, SECONDS
-from .search import Candidate, Demand, Plan, capacity, gpus_of_replicas, replicas_on_nodes, speed_of
+from .candidates import Candidate
+from .demand import Demand
+from .nodes import gpus_of_replicas, replicas_on_nodes
+from .plan import Plan
+from .speed import load_served, speed_of
 
 DEFAULT = ("cost", "users", "frontier")
 # Kinds of GPU of a chart.
@@ -24,7 +28,7 @@ def plan_charts(plan: Plan) -> Iterator[Chart]:
     """Yield the charts, with a line for each kind of GPU that has a row."""
     lines = _lines(plan)
     capacities = {
-        label: [(one, load) for one in candidates if (load := capacity(one, plan.demand))]
+        label: [(one, load) for one in candidates if (load := load_served(one, plan.demand))]
         for label, candidates in lines.items()
     }
     unit = "users" if plan.demand.rate is None else "requests/s"
@@ -66,7 +70,7 @@ def _cost_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
     """Return what the cheapest replicas of each GPU cost, by load; their GPUs without prices."""
     demand = plan.demand
     loads = [2 * demand.load * i / _STEPS for i in range(1, _STEPS + 1)]
-    if demand.users is not None:
+    if demand.requested is not None:
         loads = sorted({math.ceil(load) for load in loads})
     label = "Price per hour" if demand.prices else "GPUs"
 
@@ -137,7 +141,7 @@ def _frontier(candidates: Sequence[Candidate], demand: Demand) -> tuple[tuple[fl
     found = []
     for candidate in candidates:
         hour = candidate.split.gpus * float(demand.prices.get(candidate.gpu.rented, 1))
-        last = candidate.most or 1 << 10
+        last = candidate.capacity or 1 << 10
         for requests in sorted({1 << i for i in range(last.bit_length())} | {last}):
             speed = speed_of(candidate, requests, demand)
             if speed is not None:

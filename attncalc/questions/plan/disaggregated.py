@@ -15,7 +15,10 @@ from ...cost.cache import kv_cache
 from ...errors import AttncalcError
 from ...search import grouped
 from ...serving.load_bounds import steps_of
-from .search import NO_USERS_LIMIT, Candidate, Demand, Pool, Pools, most_in_time, reached
+from .candidates import Candidate
+from .demand import Demand
+from .plan import Pool, Pools
+from .speed import NO_USERS_LIMIT, most_in_time, reached
 
 
 def disaggregated(candidates: Sequence[Candidate], demand: Demand) -> tuple[Pools, ...]:
@@ -25,7 +28,8 @@ def disaggregated(candidates: Sequence[Candidate], demand: Demand) -> tuple[Pool
     groups = grouped(
         (candidate.group, candidate) for candidate in candidates if candidate.verdict == "fits"
     )
-    best = [found for of_group in groups.values() if (found := _smallest(of_group, demand))]
+    found = (_smallest(of_group, demand) for of_group in groups.values())
+    best = [pools for pools in found if pools]
     return tuple(sorted(best, key=lambda pools: (pools.price or 0.0, pools.gpus)))
 
 
@@ -33,9 +37,12 @@ def _smallest(candidates: Sequence[Candidate], demand: Demand) -> Pools | None:
     """Return the pools of a group: each with the fewest GPUs, of equal ones the quicker; None if
     none is in time.
     """
-    decodes = [found for one in candidates if (found := _decode(one, demand))]
-    prefills = [(one, times[0]) for one in candidates if (times := _times(one, 1, demand))]
-    prefills = [(one, ttft) for one, ttft in prefills if demand.ttft is None or ttft <= demand.ttft]
+    decodes = [found for found in (_decode(one, demand) for one in candidates) if found]
+    prefills = []
+    for one in candidates:
+        times = _times(one, 1, demand)
+        if times and (demand.ttft is None or times[0] <= demand.ttft):
+            prefills.append((one, times[0]))
     if not decodes or not prefills:
         return None
     decode = min(
@@ -62,7 +69,7 @@ def _times(candidate: Candidate, requests: int, demand: Demand) -> tuple[float, 
         return None
     of_load, of_many = (
         float(reached(candidate, n, demand)[0])
-        for n in (requests, candidate.most or NO_USERS_LIMIT)
+        for n in (requests, candidate.capacity or NO_USERS_LIMIT)
     )
     return float(steps.ttft) / of_many, float(steps.tpot) / of_load
 
@@ -79,34 +86,35 @@ def _decode(candidate: Candidate, demand: Demand) -> tuple[Candidate, int, float
         return math.inf
 
     limit = math.inf if demand.tpot is None else demand.tpot
-    most = most_in_time(lambda requests: math.inf > tpot(requests) <= limit, candidate.most)
+    most = most_in_time(lambda requests: math.inf > tpot(requests) <= limit, candidate.capacity)
     if not most:
         return None
-    if demand.users is not None:
-        most = min(most, demand.users)
+    if demand.requested is not None:
+        most = min(most, demand.requested)
     return candidate, most, tpot(most)
 
 
 def _decoders(decode: tuple[Candidate, int, float], demand: Demand) -> int:
     candidate, most, tpot = decode
-    if demand.users is not None:
-        return -(-demand.users // most)
+    if demand.requested is not None:
+        return -(-demand.requested // most)
     return max(1, math.ceil(demand.load * _steps(candidate) * tpot / most))
 
 
 def _steps(candidate: Candidate) -> int:
     """Return the decode steps of a request; the prefill yields its first token."""
-    return max(0, candidate.users.traffic.output - 1)
+    return max(0, candidate.concurrency.traffic.output - 1)
 
 
 def _pools(
     prefill: tuple[Candidate, float], decode: tuple[Candidate, int, float], demand: Demand
 ) -> Pools:
-    (prefiller, ttft), (decoder, _, tpot) = prefill, decode
-    if demand.users is None:
+    prefiller, ttft = prefill
+    decoder, _, tpot = decode
+    if demand.requested is None:
         rate = demand.load
     else:
-        rate = demand.users / (ttft + _steps(decoder) * tpot)
+        rate = demand.requested / (ttft + _steps(decoder) * tpot)
     pools = (
         Pool(prefiller, max(1, math.ceil(rate * ttft - 1e-9))),
         Pool(decoder, _decoders(decode, demand)),
@@ -124,8 +132,10 @@ def _cache_of_prompt(candidate: Candidate) -> int:
     move.
     """
     request = candidate.resolved.request
-    traffic = candidate.users.traffic
-    moved = traffic.prompt - (traffic.shared_tokens if candidate.users.shares_prefix else 0)
+    traffic = candidate.concurrency.traffic
+    moved = traffic.prompt
+    if candidate.concurrency.shares_prefix:
+        moved -= traffic.shared_tokens
     workload = dataclasses.replace(
         candidate.resolved.workload, batch=1, context=max(1, moved), lengths=None
     )

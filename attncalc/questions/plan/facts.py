@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .search import Plan, Pools, Size
+from .plan import Plan, Pools, Size
 
 
 def models_of(plan: Plan) -> list[str]:
@@ -20,7 +20,7 @@ def load_facts(plan: Plan) -> dict[str, Any]:
     assert request.traffic is not None
     traffic = request.traffic
     return {
-        "users": plan.demand.users,
+        "users": plan.demand.requested,
         "rate": plan.demand.rate and float(plan.demand.rate),
         "load_factor": plan.demand.load_factor and float(plan.demand.load_factor),
         "ttft": plan.demand.ttft,
@@ -43,10 +43,10 @@ def size_facts(size: Size) -> dict[str, Any]:
     facts: dict[str, Any] = {"model": size.model, "factor": size.factor, "when": size.when or None}
     if row is None:
         nothing = ("gpu", "split", "gpus", "nodes", "replicas", "price_per_hour")
-        return {**facts, "users": size.demand.users, **dict.fromkeys(nothing)}
+        return {**facts, "users": size.demand.requested, **dict.fromkeys(nothing)}
     return {
         **facts,
-        "users": row.asked,
+        "users": row.requested,
         "gpu": row.candidate.gpu.name,
         "split": row.candidate.split.words,
         "gpus": row.gpus,

@@ -9,7 +9,8 @@ from ...show.figures import FigureRow, FigureRows, ratio_row
 from ...show.report import Figure
 from ...show.users import FIGURES as USERS
 from ...units import MONTH_HOURS, NO_UNIT, PER_SECOND, SECONDS
-from .search import Candidate, Row
+from .candidates import Candidate
+from .rows import Row
 
 _PUBLISHED = (
     "published_tokens_per_second_low",
@@ -135,8 +136,8 @@ def command_of(candidate: Candidate) -> str | None:
     there is none.
     """
     resolved = candidate.resolved
-    if candidate.worst and resolved.args_without_slots is not resolved.args:
-        resolved = resolve(resolved.request.with_workload(batch=candidate.worst))
+    if candidate.worst_capacity and resolved.args_without_slots is not resolved.args:
+        resolved = resolve(resolved.request.with_workload(batch=candidate.worst_capacity))
     return launch_command(resolved)
 
 
@@ -150,7 +151,7 @@ def published(row: Row) -> dict[str, Any]:
         return dict.fromkeys(_PUBLISHED)
     most = float(speed)
     if row.demand.rate:
-        most = row.most_requests_per_second * row.candidate.users.traffic.output
+        most = row.most_requests_per_second * row.candidate.concurrency.traffic.output
     tokens = (share / found.median * most for share in (found.low, found.median, found.high))
     values = (*tokens, found.runs, str(found.of), ", ".join(found.sources))
     return dict(zip(_PUBLISHED, values, strict=True))
@@ -163,12 +164,12 @@ def no_figures() -> tuple[Figure, ...]:
 
 def row_figures(row: Row) -> tuple[Figure, ...]:
     candidate = row.candidate
-    users = symbol("users", row.asked, "users whose requests run concurrently")
+    users = symbol("users", row.requested, "users whose requests run concurrently")
     each = symbol("gpus_per_replica", candidate.split.gpus, "GPUs of one replica")
     most = None
     needed = quantity(1)
-    if candidate.most is not None:
-        most = symbol("users_per_replica", candidate.most, "requests of one replica")
+    if candidate.capacity is not None:
+        most = symbol("users_per_replica", candidate.capacity, "requests of one replica")
     if most:
         needed = quantity(ceil_div(users, most))
     replicas: Quantity = needed
@@ -188,9 +189,9 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         replicas=replicas,
         gpus_per_replica=each,
         users_per_replica=_known(most),
-        users_per_replica_worst=_known(candidate.worst),
-        concurrent_average=candidate.users.average,
-        concurrent_worst=candidate.users.worst,
+        users_per_replica_worst=_known(candidate.worst_capacity),
+        concurrent_average=candidate.concurrency.average,
+        concurrent_worst=candidate.concurrency.worst,
         users_all_replicas=served,
         headroom=headroom,
         ttft_bound=bounds and bounds.ttft,

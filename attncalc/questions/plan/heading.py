@@ -15,16 +15,11 @@ from ...show.report import number
 from ...show.request import request_facts
 from ...show.users import described, shared
 from ...units import MONTH_HOURS, SECONDS, count, quotient
+from .demand import Demand
 from .facts import models_of
-from .search import (
-    LEAST_TOKENS_PER_SECOND,
-    Demand,
-    Plan,
-    Row,
-    best_of_models,
-    gpus_of_replicas,
-    replicas_on_nodes,
-)
+from .nodes import gpus_of_replicas, replicas_on_nodes
+from .plan import Plan, best_of_models
+from .rows import LEAST_TOKENS_PER_SECOND, Row
 
 
 def heading(plan: Plan) -> tuple[str, ...]:
@@ -93,7 +88,7 @@ def _question(plan: Plan) -> str:
     if not is_one:
         load.append("for each model")
     requests = ", ".join(filter(None, load))
-    if plan.demand.users is not None:
+    if plan.demand.requested is not None:
         of_load = f"{asked(plan.demand)} at once, {requests}"
     else:
         of_load = f"{asked(plan.demand)} of {requests}"
@@ -129,10 +124,10 @@ def answer(row: Row) -> str:
 def _capacity(row: Row) -> str:
     if row.demand.rate is not None:
         return f"up to {number(row.most_requests_per_second)} requests/s"
-    if row.users is None:
+    if row.capacity is None:
         room = "room for any number of users"
     else:
-        room = f"room for {plural(row.users, 'user')}"
+        room = f"room for {plural(row.capacity, 'user')}"
     if row.demand.is_open and row.requests_per_second:
         return f"{room}, up to {number(row.requests_per_second)} requests/s"
     return room
@@ -168,7 +163,7 @@ def _api(row: Row) -> str:
     rate = float(demand.rate or row.requests_per_second or 0) * part
     if rate and not demand.is_open:
         own = float(row.price_per_month or 0)
-        traffic = row.candidate.users.traffic
+        traffic = row.candidate.concurrency.traffic
         bill = own * rate / enough
         tokens = rate * (traffic.prompt + traffic.output) * MONTH_HOURS * 3600 / 10**6
         own_price = f"{own:,.0f} ({own / tokens:,.3g} per million of input and output)"
@@ -196,7 +191,7 @@ def _expected(row: Row, at_best: int | None, *, has_reason: bool) -> str:
     """Return the speed of each user, where it is from, and the GPUs that are enough in the best
     case, if known.
     """
-    speed = float(row.tokens_per_second or 0) / row.asked
+    speed = float(row.tokens_per_second or 0) / row.requested
     user = "concurrent user" if has_reason else "user"
     text = f"Expect {number(speed)} tokens/s per {user}"
     if row.speed is None or row.speed.runs is None:
@@ -222,7 +217,7 @@ def _fewer(row: Row) -> str:
     as many.
     """
     candidate = row.candidate
-    users_asked = row.demand.users
+    users_asked = row.demand.requested
     spread = row.demand.spread
     if users_asked is None or candidate.limited_by != "cache":
         return ""
@@ -258,9 +253,9 @@ def asked(demand: Demand) -> str:
     """Return what is asked for: '500 users', or '20 requests/s'."""
     if demand.rate is not None:
         return f"{number(float(demand.rate))} requests/s"
-    if demand.users is None:
+    if demand.requested is None:
         return "requests"
-    return plural(demand.users, "user")
+    return plural(demand.requested, "user")
 
 
 def _targets(demand: Demand) -> Iterator[str]:

@@ -8,9 +8,11 @@ from ...model import plural
 from ...serving.host_read import host_bandwidth, uses_host
 from ...show.report import number
 from ...units import count
+from .demand import Demand
 from .facts import gpus_of
 from .figures import published
-from .search import LEAST_TOKENS_PER_SECOND, Demand, Plan
+from .plan import Plan
+from .rows import LEAST_TOKENS_PER_SECOND
 from .tables import MOST_POOLS
 
 # GPUs that a note names of each engine.

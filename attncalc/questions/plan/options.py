@@ -24,7 +24,7 @@ from ..fit.options import (
 )
 from ..fit.options import GROUPS as FIT_GROUPS
 from ..options import CacheDtypeOptions, DtypeOptions, ModelOptions, SizeOptions
-from .search import SORT_KEYS
+from .rows import SORT_KEYS
 
 
 def _time(text: str, name: str) -> float:

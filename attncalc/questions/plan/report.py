@@ -18,7 +18,8 @@ from .facts import load_facts, pools_facts, search_facts, size_facts
 from .figures import no_figures, row_facts, row_figures
 from .heading import asked, heading
 from .notes import case, notes
-from .search import Plan, Row
+from .plan import Plan
+from .rows import Row
 from .tables import columns_of, fitting, tables
 
 

@@ -9,10 +9,12 @@ from ...show.report import Column, Table, column_table, number
 from ...show.request import command_table
 from ...show.text import table_lines
 from ...units import SECONDS, count, quotient
+from .candidates import Candidate
 from .facts import models_of
 from .figures import command_of
 from .heading import asked
-from .search import Candidate, Plan, Pools, Row, Size
+from .plan import Plan, Pools, Size
+from .rows import Row
 
 # {name of a column: the column and its cells}.
 Columns = dict[str, tuple[Column, list[str]]]
@@ -70,8 +72,8 @@ def columns_of(plan: Plan, rows: Sequence[Row]) -> Columns:
         _cells("repli-\ncas", rows, lambda row: count(row.replicas)),
     ]
     if plan.demand.rate is None:
-        columns.append(_cells("users", rows, lambda row: _users(row.users)))
-        columns.append(_cells("worst", rows, lambda row: _users(row.worst)))
+        columns.append(_cells("users", rows, lambda row: _users(row.capacity)))
+        columns.append(_cells("worst", rows, lambda row: _users(row.worst_capacity)))
     else:
         most = _cells("most\nreq/s", rows, lambda row: number(row.most_requests_per_second))
         columns.append(most)

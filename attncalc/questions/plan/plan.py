@@ -1,0 +1,208 @@
+"""The plan that a search gives: its best rows, what more users need, and why nothing is enough."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from ...quantity import ratio
+from ...records import NamedTuple
+from ...search import grouped
+from ...serving.request import FitRequest
+from ...units import SECONDS, quotient
+from .candidates import Candidate
+from .demand import Demand
+from .rows import Row, not_dominated, rows, sorted_rows
+from .search import Found
+from .speed import loads_of_classes, speed_of
+
+
+class Size(NamedTuple):
+    """What more users need."""
+
+    model: str  # the model's name
+    factor: float  # how many times as many users
+    demand: Demand  # these users
+    row: Row | None  # the best row for them; None if nothing serves them
+    when: str = ""  # after which time: '3 months'
+
+
+class Pool(NamedTuple):
+    candidate: Candidate
+    replicas: int
+
+    @property
+    def gpus(self) -> int:
+        return self.replicas * self.candidate.split.gpus
+
+
+class Pools(NamedTuple):
+    """Both pools, on one kind of GPU."""
+
+    prefill: Pool  # the GPUs that prefill
+    decode: Pool  # the GPUs that decode
+    rate: float  # requests per second
+    ttft: float  # seconds of the prefill of a prompt: a bound, or with an efficiency an estimate
+    tpot: float  # seconds of a decode step
+    cache_per_prompt: int  # bytes of cache that move for a prompt
+    price: float | None  # price of an hour; None without one
+
+    @property
+    def gpus(self) -> int:
+        return self.prefill.gpus + self.decode.gpus
+
+    @property
+    def cache_per_second(self) -> float:
+        """Bytes of cache that move per second."""
+        return self.rate * self.cache_per_prompt
+
+
+class Plan(NamedTuple):
+    """The rows that serve the users, the best first."""
+
+    # The rows; without --all those than which no other is better. Of too few GPUs, those that serve
+    # the most users
+    rows: tuple[Row, ...]
+    left_out: int  # how many rows are not among them, because another one is better
+    too_large: int  # how many candidates would need more GPUs than allowed, or are too slow
+    too_slow: str  # why no candidate is quick enough, in words; '' if one is
+    demand: Demand  # the users, and what GPUs cost
+    growth: tuple[Size, ...]  # what more users need
+    sort: str  # what the rows are sorted by
+    found: Found  # what the search found
+    enough: Row | None = None  # without limits, if the GPUs within them do not serve all users
+    # {model: the GPUs of its row's kind that serve a rate or times in the best case}; {} with an
+    # efficiency
+    at_best: Mapping[str, int] = MappingProxyType({})
+    pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
+
+    @property
+    def requests(self) -> tuple[FitRequest, ...]:
+        """What was asked, per model, GPU and dtype."""
+        return self.found.requests
+
+    @property
+    def serves_all(self) -> bool:
+        """Whether the rows serve all users."""
+        return bool(self.rows) and (self.demand.is_open or self.rows[0].demand == self.demand)
+
+
+def make_plan(
+    found: Found,
+    demand: Demand,
+    *,
+    growth: Mapping[float, str],
+    sort: str,
+    is_whole: bool,
+    without_limit: Callable[[], Found],
+) -> Plan:
+    """Return the plan for what a search found; `without_limit` searches with any number of GPUs.
+
+    `growth` are factors by which the users may grow, and when; `is_whole` keeps rows than which
+    another is better.
+    """
+    every = rows(found.candidates, demand)
+    has_limit = any(demand.most_gpus(one.gpu) for one in found.candidates)
+    enough = None
+    if not every and has_limit and not demand.is_open:
+        unlimited = rows(without_limit().candidates, demand._replace(max_gpus=None, budget=None))
+        enough = next(iter(sorted_rows(unlimited, sort)), None)
+        every = _serving_most(found.candidates, demand)
+    kept = sorted_rows(every if is_whole else not_dominated(every), sort)
+    sizes: list[Size] = []
+    for factor, when in growth.items():
+        sizes += _sizes(found, demand, factor, when, sort)
+    return Plan(
+        rows=tuple(kept),
+        left_out=len(every) - len(kept),
+        too_large=len(found.candidates) - len(every),
+        too_slow="" if every else _too_slow(found.candidates, demand),
+        demand=demand,
+        growth=_due(kept, sizes),
+        sort=sort,
+        found=found,
+        enough=enough,
+        at_best=_at_best(kept, found.candidates, demand),
+    )
+
+
+def _serving_most(candidates: Sequence[Candidate], demand: Demand) -> list[Row]:
+    """Return the rows that serve most of a demand for which the GPUs are too few."""
+    found = rows(candidates, demand._replace(requested=None, rate=None))
+    if demand.requested:
+        served = [float(one.requested) for one in found]
+    else:
+        served = [one.most_requests_per_second for one in found]
+    most = max(served, default=0.0)
+    return [one for one, load in zip(found, served, strict=True) if load == most]
+
+
+def best_of_models(found: Sequence[Row]) -> Iterable[Row]:
+    """Return the first row of each model."""
+    return {one.candidate.group[0]: one for one in reversed(found)}.values()
+
+
+def _at_best(
+    kept: Sequence[Row], candidates: Sequence[Candidate], demand: Demand
+) -> dict[str, int]:
+    """Return `Plan.at_best`."""
+    if demand.efficiency is not None or demand.is_open or not (demand.rate or demand.has_times):
+        return {}
+    best_case = demand._replace(efficiency=ratio(1, 1))
+    groups = {one.candidate.group for one in best_of_models(kept)}
+    found = grouped(
+        (one.candidate.group, one)
+        for one in rows((one for one in candidates if one.group in groups), best_case)
+    )
+    return {group[0]: min(one.gpus for one in of_group) for group, of_group in found.items()}
+
+
+def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
+    """Return which target no candidate reaches, and the shortest time; '' if each is reached by
+    one.
+    """
+    loads = [(one, fewest) for one in candidates for fewest, _ in loads_of_classes(one.capacity)]
+    speeds = [(one, speed_of(one, requests, demand)) for one, requests in loads]
+    for name, target in (("ttft", demand.ttft), ("tpot", demand.tpot)):
+        times = [(float(getattr(speed, name)), one, speed) for one, speed in speeds if speed]
+        shortest = min(times, key=lambda time: time[0], default=None)
+        if target is not None and shortest is not None and shortest[0] > target:
+            seconds, one, speed = shortest
+            if speed.runs:
+                best = (
+                    f"; at best {quotient(seconds * speed.runs.median, SECONDS)} (--efficiency 1)"
+                )
+            else:
+                best = ""
+            least = (
+                f"{quotient(seconds, SECONDS)} ({one.gpu.name}, {one.split.words}), "
+                f"{seconds / target:.3g} x as long"
+            )
+            return f"--{name} {quotient(target, SECONDS)}, and the shortest is {least}{best}"
+    return ""
+
+
+def _due(now: Sequence[Row], sizes: Sequence[Size]) -> tuple[Size, ...]:
+    """Return the sizes without those of a month or year with as many GPUs as the one before; the
+    last is kept.
+    """
+    kept = list[Size]()
+    last = {size.model: size for size in sizes}
+    before: dict[str, tuple[int, str] | None] = {
+        one.candidate.group[0]: (one.gpus, one.candidate.gpu.rented) for one in best_of_models(now)
+    }
+    for size in sizes:
+        gpus = size.row and (size.row.gpus, size.row.candidate.gpu.rented)
+        if not size.when or before.get(size.model) != gpus or (gpus and size is last[size.model]):
+            kept.append(size)
+        before[size.model] = gpus
+    return tuple(kept)
+
+
+def _sizes(found: Found, demand: Demand, factor: float, when: str, sort: str) -> list[Size]:
+    """Return what a size needs, for each model."""
+    of_all = sorted_rows(rows(found.candidates, demand.times(factor)), sort)
+    models = dict.fromkeys(request.model.name for request in found.requests)
+    best = {
+        model: next((one for one in of_all if one.candidate.group[0] == model), None)
+        for model in models
+    }
+    return [Size(model, factor, demand.times(factor), row, when) for model, row in best.items()]
