@@ -868,9 +868,9 @@ def _check_heads(request: FitRequest, tp: int) -> int:
     try:
         request.model.shard(tp)
     except AttncalcError as error:
-        smaller = next(
-            n for n in range(tp - 1, 0, -1) if tp % n == 0 and is_valid(request.model.shard, n)
-        )
+        smaller = tp - 1
+        while tp % smaller or not is_valid(request.model.shard, smaller):
+            smaller -= 1
         if request.dp > 1 or request.pp > 1 or smaller == 1:
             return tp  # no smaller number helps: the error comes when the model is divided
         tip = (

@@ -376,7 +376,9 @@ def _fitting(changes: Iterable[_Change], request: FitRequest) -> Iterator[Sugges
 
 
 def _kinds(*, with_share: bool) -> list[_Kind]:
-    return [kind for kind in _ON_THE_SAME_GPUS if with_share or kind is not _larger_share]
+    if with_share:
+        return list(_ON_THE_SAME_GPUS)
+    return [kind for kind in _ON_THE_SAME_GPUS if kind is not _larger_share]
 
 
 def _works(change: _Change, request: FitRequest) -> bool:

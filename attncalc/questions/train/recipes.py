@@ -84,11 +84,10 @@ def read_recipe(path: str) -> RecipeFile | None:
     base = base_of_recipe(data)
     if base is None and not any(key.startswith(_MARKS) for key in keys):
         return None
-    unread = [
-        key
-        for key, value in keys.items()
-        if value and not (key in _OF_KEY or changes_no_memory(key))
-    ]
+    unread = []
+    for key, value in keys.items():
+        if value and key not in _OF_KEY and not changes_no_memory(key):
+            unread.append(key)
     return RecipeFile(base, keys, unread)
 
 

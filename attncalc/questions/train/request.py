@@ -103,7 +103,9 @@ def read_train_request(model: ModelLike | None, options: TrainOptions) -> TrainR
     spec = read_model(model, options, ModelOptions)
     all_gpus = values.get("gpu") == "all"
     auto = _auto(values, all_gpus)
-    described = {name: value for name, value in values.items() if name != "gpu" or not all_gpus}
+    described = dict(values)
+    if all_gpus:
+        del described["gpu"]
     run = _described(spec, described, "" if all_gpus else auto)
     mfu = values.get("mfu")
     price = values.get("price")
@@ -216,22 +218,27 @@ def _number(values: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
+    """Return the run that parsed options describe. Raises AttncalcError if they exclude each
+    other.
+    """
     given = values.get("gpu")
-    if given is None or isinstance(given, Gpu):
-        number, gpu = (None, given)
-    else:
+    number = None
+    gpu = None
+    if isinstance(given, Gpu):
+        gpu = given
+    elif given is not None:
         number, gpu = gpus_of(str(given))
     check_number(str(given), number, values.get("gpus"), gpu.rented_gpus if gpu else 1)
     split = {name: values.get(name, 1) for name in ("tp", "pp", "cp", "ep")}
-    gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
+    of_one = split["tp"] * split["pp"] * split["cp"]
+    gpus = values.get("gpus") or number or of_one
     context = _number(values, "context", usual_context(spec))
     _check_positions(spec, context)
     batch = _number(values, "batch", 1)
     asked = values.get("dtype")
     computes = gpu.math_dtype(asked, spec.dtype) if gpu else asked or spec.dtype
-    sequences = 2 * batch if "pairs" in values else batch
     workload = Workload.train(
-        sequences,
+        2 * batch if "pairs" in values else batch,
         context,
         source=read_source(spec, values.get("source_context")),
         dtype=computes if computes != spec.dtype else asked,
@@ -247,43 +254,63 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
             f"activations cannot be in {computes}",
             "give --dtype bf16, and --fp8 inputs for Transformer Engine",
         )
-    wide = "fsdp" in values or lora is not None or computes == "fp32"
+    is_megatron = (split["tp"] > 1 or split["pp"] > 1) and zero <= 1
+    of_weights = _dtypes_of_weights(
+        values, computes, zero=zero, has_lora=lora is not None, is_megatron=is_megatron
+    )
+    fields = Training.__dataclass_fields__
+    as_given = {name: value for name, value in values.items() if name in fields}
+    read = {
+        "gpu": gpu,
+        "gpus": gpus,
+        "zero": zero,
+        "gradient_accumulation": _accumulation(values, batch, gpus // max(1, of_one)),
+        "kernel": values.get("kernel", _usual_kernel(spec, gpu)),
+        "lora": lora,
+        "references": int("reference_model" in values),
+        "kbit_upcast": "no_kbit_upcast" not in values,
+        "autocast": _autocast(values, computes, of_weights["param_dtype"]),
+        **of_weights,
+    }
+    return Training(spec, workload, **as_given | read)
+
+
+def _usual_kernel(spec: ModelSpec, gpu: Gpu | None) -> str:
+    """Return the attention kernel by default: SDPA's, if the model's class has it."""
+    if not class_math(spec.model_type).has_sdpa:
+        return "eager"
+    # SDPA's flash needs capability 8.0 too
+    if gpu is None or gpu.has_bf16:
+        return "flash"
+    return "efficient"
+
+
+def _dtypes_of_weights(
+    values: Mapping[str, Any], computes: str, *, zero: int, has_lora: bool, is_megatron: bool
+) -> dict[str, Any]:
+    """Return the dtypes of parameters and gradients, and whether there is an fp32 copy.
+
+    Raises AttncalcError if --master-weights or --fp8 cannot be combined with them.
+    """
+    wide = "fsdp" in values or has_lora or computes == "fp32"
     param = values.get("param_dtype", "fp32" if wide else computes)
     master = values.get("master_weights")
     if master and param == "fp32":
         raise AttncalcError("--master-weights has no effect on weights in fp32", "leave it out")
     if master is None:
-        master = lora is None and (
-            zero > 0 or not OPTIMIZERS[values.get("optimizer", "adamw")].in_place
-        )
-    is_megatron = (split["tp"] > 1 or split["pp"] > 1) and zero <= 1
-    if (fp8 := values.get("fp8", "none")) != "none" and not (master and param != "fp32"):
+        in_place = OPTIMIZERS[values.get("optimizer", "adamw")].in_place
+        master = not has_lora and (zero > 0 or not in_place)
+    fp8 = values.get("fp8", "none")
+    if fp8 != "none" and not (master and param != "fp32"):
         raise NotSupportedError(
             f"--fp8 {fp8} needs 16-bit weights with an fp32 copy, as in Megatron",
             "leave it out: torchao's float8 and LoRA keep inputs in 16 bits",
         )
-    # SDPA's flash needs capability 8.0 too
-    kernel = "flash" if gpu is None or gpu.has_bf16 else "efficient"
-    as_given = {
-        name: value for name, value in values.items() if name in Training.__dataclass_fields__
-    }
-    read = {
-        "gpu": gpu,
-        "gpus": gpus,
-        "zero": zero,
-        "gradient_accumulation": _accumulation(
-            values, batch, gpus // max(1, split["tp"] * split["pp"] * split["cp"])
-        ),
-        "kernel": values.get("kernel", kernel if class_math(spec.model_type).has_sdpa else "eager"),
+    return {
         "param_dtype": param,
         "grad_dtype": values.get("grad_dtype", "fp32" if is_megatron and master else param),
         "master_weights": param != "fp32" and master,
-        "lora": lora,
-        "references": int("reference_model" in values),
-        "kbit_upcast": "no_kbit_upcast" not in values,
-        "autocast": _autocast(values, computes, param),
     }
-    return Training(spec, workload, **as_given | read)
 
 
 def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
@@ -366,10 +393,26 @@ def _autocast(values: Mapping[str, Any], computes: str, param: str) -> bool:
 def _lora(text: str, spec: ModelSpec) -> Lora:
     """Return the adapters of 'r=16' or 'r=8,targets=q+v,dropout=0.05'.
 
-    Raises AttncalcError for a target that does not exist.
+    Raises AttncalcError if a key is not known or there is no such matrix.
     """
-    keys: dict[str, str] = {}
     text = "r=16" if text in ("-", "True") else text  # --lora without a value, or lora=True
+    keys = _keys_of_lora(text)
+    rank = keys.get("r", keys.get("rank"))
+    if rank is None:
+        raise BadValueError("--lora needs a rank", "give --lora r=16")
+    targets = _targets(keys.get("targets", "all"), spec)
+    dropout = keys.get("dropout", "0")
+    if not re.fullmatch(r"(?a)0?\.\d{1,9}|0", dropout):
+        raise BadValueError(
+            f"--lora: dropout cannot be '{truncate(dropout)}'",
+            "give a share below 1, as dropout=0.05",
+        )
+    return Lora(parse_count(rank, "--lora r"), targets, float(dropout) > 0)
+
+
+def _keys_of_lora(text: str) -> dict[str, str]:
+    """Return {key: value} of 'r=8,targets=q+v'; a number alone is the rank."""
+    keys: dict[str, str] = {}
     for part in re.split(r",(?=[a-z]+=)", text.strip()) if "=" in text else [f"r={text}"]:
         key, value = map(str.strip, part.partition("=")[::2])
         if key in keys:
@@ -377,27 +420,30 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
                 f"--lora has {key} twice", "join targets with a plus: r=16,targets=q+v"
             )
         keys[key] = value
-    if unknown := keys.keys() - {"r", "rank", "targets", "dropout", "alpha"}:
+    unknown = keys.keys() - {"r", "rank", "targets", "dropout", "alpha"}
+    if unknown:
         tip = "give r, targets and dropout: r=16,targets=q+v,dropout=0.05"
         raise BadValueError(f"--lora has no key '{truncate(min(unknown))}'", tip)
-    rank = keys.get("r", keys.get("rank"))
-    if rank is None:
-        raise BadValueError("--lora needs a rank", "give --lora r=16")
+    return keys
+
+
+def _targets(text: str, spec: ModelSpec) -> tuple[str, ...]:
+    """Return the names of the matrices of 'q+v' or 'all', each once."""
     plain = Training(spec, Workload.train(1, 1, source=read_source(spec, None)))
-    tensors = stage_tensors(plain, plain.stages[0], spec.plain())
-    names = {
-        t.name
-        for t in tensors
-        if t.part != "experts" and (t.name.startswith("W_") or t.name == "lm_head")
-    }
-    wanted = [part for part in re.split(r"[+,;\s]+", keys.get("targets", "all")) if part]
+    names = set()
+    for tensor in stage_tensors(plain, plain.stages[0], spec.plain()):
+        is_matrix = tensor.name.startswith("W_") or tensor.name == "lm_head"
+        if is_matrix and tensor.part != "experts":
+            names.add(tensor.name)
     found: list[str] = []
-    for target in wanted:
+    for target in filter(None, re.split(r"[+,;\s]+", text)):
         if target in ("all", "all-linear"):
             found += [name for name in ALL_LINEAR if name in names]
             continue
+        name = target
         match = _PROJECTIONS.match(target.lower())
-        name = target if target in names else f"W_{match[1]}" if match else target
+        if match and target not in names:
+            name = f"W_{match[1]}"
         if name not in names:
             known = [n.removeprefix("W_") for n in sorted(names)]
             tip = f"{did_you_mean(target, known)}give all, or some of {', '.join(known)}"
@@ -407,11 +453,4 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
         raise BadValueError(
             "--lora has no targets", "leave them out for all linear layers, or give targets=q+v"
         )
-    dropout = keys.get("dropout", "0")
-    active = float(dropout) > 0 if re.fullmatch(r"(?a)0?\.\d{1,9}|0", dropout) else None
-    if active is None:
-        raise BadValueError(
-            f"--lora: dropout cannot be '{truncate(dropout)}'",
-            "give a share below 1, as dropout=0.05",
-        )
-    return Lora(parse_count(rank, "--lora r"), tuple(dict.fromkeys(found)), active)
+    return tuple(dict.fromkeys(found))
