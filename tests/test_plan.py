@@ -453,7 +453,7 @@ def test_a_limit_for_ci(ask: Ask) -> None:
 def test_ctrl_c_prints_what_was_found_and_writes_no_file(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_l4 = plan_search.replica
+    of_l4 = replica
 
     def interrupted(request: FitRequest, split: Split) -> list[Candidate]:
         if request.gpu == gpu("mi300x"):

@@ -89,15 +89,7 @@ def weights(
         elif form.files:
             counted = _as_stored(model, form.files, int(params(stage).total), whole=is_whole)
         else:
-            key = ("weights", form.rest, form.given, form.experts_only)
-            counted = stage.kept(
-                key,
-                lambda: (
-                    _by_schemes(stage, form.schemes, form)
-                    if form.schemes
-                    else _in_one_dtype(stage, form)
-                ),
-            )
+            counted = _in_dtypes(stage, form)
         extra = _towers(stage, form, engine)
         if engine and args and engine.has_extra_weights:
             of = ("held", form.rest, form.given, form.experts_only, form.files is None)
@@ -113,6 +105,17 @@ def weights(
         )
 
     return max(map(of_stage, stages), key=lambda stage: int(stage.total))
+
+
+def _in_dtypes(stage: ModelSpec, form: WeightFormat) -> Weights:
+    """Return the weights of the language model in the checkpoint's schemes, or in one dtype. The
+    stage keeps them.
+    """
+    key = ("weights", form.rest, form.given, form.experts_only)
+    schemes = form.schemes
+    if schemes:
+        return stage.kept(key, lambda: _by_schemes(stage, schemes, form))
+    return stage.kept(key, lambda: _in_one_dtype(stage, form))
 
 
 def _engine_notes(

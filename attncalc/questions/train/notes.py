@@ -114,8 +114,8 @@ def _fewest_notes(of: Answer) -> Iterator[str]:
         for _, by_way in of.fewest:
             change = by_way[way]
             if change:
-                flags |= dict.fromkeys(re.split(" (?=--)", change.flag))
-        used = ", ".join(flag for flag in flags if flag and not flag.startswith("--gpus"))
+                flags |= dict.fromkeys(filter(None, re.split(" (?=--)", change.flag)))
+        used = ", ".join(flag for flag in flags if not flag.startswith("--gpus"))
         if used and i:
             yield f"For {way}: {used}."
         elif used:
