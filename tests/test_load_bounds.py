@@ -62,6 +62,16 @@ def test_a_load_by_hand() -> None:
     assert exactly(found.planning_tpot) == (Fraction("0.48") + Fraction("57.6")) / 2
 
 
+def test_a_prefill_is_no_decode_step_of_as_many_tokens() -> None:
+    """The model keeps the steps of a load: a request of 3 and 4 tokens decodes at 5 on average, as
+    many as the next prompt has.
+    """
+    resolved = on(one_layer())
+    bounds_of_load(resolved, Load(1, 3, 4))
+    found = bounds_of_load(resolved, Load(1, 5, 4))
+    assert exactly(found.ttft) == exactly(bounds_of_load(on(one_layer()), Load(1, 5, 4)).ttft)
+
+
 @pytest.mark.parametrize("option", [["--cpu-moe"], ["-ngl", "9"]])
 def test_a_load_reads_the_host_as_the_roofline_does(ask: Ask, option: list[str]) -> None:
     """With a prompt of 1,023 and an output of 2 the step is at 1,024 tokens."""

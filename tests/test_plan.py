@@ -26,6 +26,8 @@ from attncalc.questions.plan.nodes import placed
 from attncalc.questions.plan.rows import costs, not_dominated, row, rows, sorted_rows
 from attncalc.questions.plan.search import search
 from attncalc.questions.plan.space import Space, Split, splits
+from attncalc.serving import devices
+from attncalc.serving.memory_budget import MemoryBudget, memory_budget
 from attncalc.serving.request import resolve
 from attncalc.serving.traffic import Traffic
 from attncalc.serving.users import Users
@@ -368,6 +370,32 @@ def test_replicas_are_as_many_as_the_users_need() -> None:
     assert float(found.price or 0) == pytest.approx(12 * 2.49)
     assert found.headroom == pytest.approx(1500 / 1001 - 1)
     assert row(candidate_of(Split(4, 4), 500), Demand(1001, max_gpus=11)) is None
+
+
+def budgets_of(model: str, device: str, split: Split, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many memory budgets a replica asks for."""
+    asked: list[bool] = []
+
+    def counted(*args: Any, **options: Any) -> MemoryBudget:
+        asked.append(True)
+        return memory_budget(*args, **options)
+
+    monkeypatch.setattr(devices, "memory_budget", counted)
+    replica(split.of(request_of(model, device)), split)
+    return len(asked)
+
+
+def test_stages_with_equal_layers_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight stages of Llama 3.1 70B are the first, the last, and six with 10 layers. DeepSeek-V3
+    has eight or seven layers on a stage, whose numbers do not matter.
+    """
+    split = Split(8, pp=8)
+    assert budgets_of("llama3.1-70b", "h200", split, monkeypatch) == 3
+    assert budgets_of("deepseek-v3", "mi355x", split, monkeypatch) < 6
+
+
+def test_a_replica_without_room_asks_for_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert budgets_of("llama3.1-70b", "l4", Split(4, pp=4), monkeypatch) == 1
 
 
 # The screen

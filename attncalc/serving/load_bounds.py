@@ -180,20 +180,21 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
     shared = with_ranks(resolved.model, ranks)
     machine, _ = machine_of(shared, workload, resolved.gpu, resolved.weights_dtype, config)
 
-    def kept(model: ModelSpec, passed: Workload, compute: Callable[[], Step]) -> Step:
+    def kept(phase: str, model: ModelSpec, passed: Workload, compute: Callable[[], Step]) -> Step:
         # a plan asks for the same pass on many GPUs, of which only the times differ
-        key = ("step", passed, load.cached_tokens, routing, machine.weights_dtype, config)
+        key = (phase, passed, load.cached_tokens, routing, machine.weights_dtype, config)
         return model.kept(key, compute).on(machine)
 
     def of_prompt(model: ModelSpec) -> Step:
         return kept(
+            "prefill",
             model,
             prompt,
             lambda: prefill_step(model, prompt, machine, routing, cached=load.cached_tokens),
         )
 
     of_one = of_prompt(alone)
-    step = kept(shared, decode, lambda: decode_step(shared, decode, machine, routing))
+    step = kept("decode", shared, decode, lambda: decode_step(shared, decode, machine, routing))
     if uses_host(resolved):
         step, _ = host_step(resolved, step, decode, config, routing)
     return Steps(
