@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,13 @@ from ...config.gpus import gpu, gpu_with
 from ...cost.params import params
 from ...engines import find_engine
 from ...errors import AttncalcError
+from ...hardware import Gpu
 from ...records import NamedTuple
 from ...serving import vram as of_vram
 from ...serving.fit import USEFUL_CONTEXT, possible_verdict, sure_limits
 from ...serving.request import FitRequest, resolve
 from ...serving.vram import fewest_gpus, need, smallest
+from ...show.answer_rows import answers_of
 from ...show.report import Report
 from ...units import BYTES, human, is_auto
 from ..arguments import takes
@@ -203,52 +204,50 @@ def _usual_gpu(name: str, request: VramRequest, most: int) -> of_vram.UsualGpu |
     return of_vram.UsualGpu(name, on_them, tuple(fewest))
 
 
-def _quantized(request: FitRequest, options: FitOptions) -> Iterator[tuple[str, FitRequest]]:
-    """Yield the request with each type of GGUF files, if the options leave the weights and the
+def _quantized(request: FitRequest, options: FitOptions) -> list[tuple[str, FitRequest]]:
+    """Return the request with each type of GGUF files, if the options leave the weights and the
     engine open.
     """
-    weighs_little = (
-        int(params(request.model).total) * _LEAST_BITS // 8 < gpu(_DESKTOP_GPUS[-1]).memory
-    )
-    is_open = request.weights_dtype is None and request.model.stored is None and weighs_little
-    if not is_open:
-        return
-    context = request.workload.context
-    for name in QUANTS:
-        # the type does not suit the model's widths, or an option is another engine's
-        with suppress(AttncalcError):
-            of_type = fit_request(
-                request.model, {**options, "weights_dtype": name, "context": context}
-            )
-            if find_engine(of_type.engine).typed_files:
-                yield name, of_type
+    least = int(params(request.model).total) * _LEAST_BITS // 8
+    if request.weights_dtype is not None or request.model.stored is not None:
+        return []
+    if least >= gpu(_DESKTOP_GPUS[-1]).memory:
+        return []
+
+    def in_type(name: str) -> tuple[str, FitRequest]:
+        of_type = {**options, "weights_dtype": name, "context": request.workload.context}
+        return name, fit_request(request.model, of_type)
+
+    # a type may not suit the model's widths, or an option be another engine's
+    found, _ = answers_of(QUANTS, in_type)
+    return [(name, one) for name, one in found if find_engine(one.engine).typed_files]
 
 
-def _largest_quants(
-    quantized: Iterable[tuple[str, FitRequest]],
-) -> Iterator[tuple[int, str | None]]:
-    """Yield (GB of a GPU, the largest type that it holds) of GPUs in desktops and laptops."""
-    types = list(quantized)
-    for kind in map(gpu, _DESKTOP_GPUS if types else ()):
-        fits = (
-            name
-            for name, one in types
-            if possible_verdict(dataclasses.replace(one, gpu=kind)) == "fits"
-        )
-        yield kind.memory_gb, next(fits, None)
+def _largest_quants(quantized: Sequence[tuple[str, FitRequest]]) -> list[tuple[int, str | None]]:
+    """Return (GB of a GPU, the largest type that it holds) of GPUs in desktops and laptops."""
+    if not quantized:
+        return []
+    return [(kind.memory_gb, _largest_quant(quantized, kind)) for kind in map(gpu, _DESKTOP_GPUS)]
+
+
+def _largest_quant(quantized: Sequence[tuple[str, FitRequest]], kind: Gpu) -> str | None:
+    for name, request in quantized:
+        if possible_verdict(dataclasses.replace(request, gpu=kind)) == "fits":
+            return name
+    return None
 
 
 def _quant_contexts(
-    quantized: Iterable[tuple[str, FitRequest]],
-) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield (type, the longest context that surely fits on each GPU of desktops and laptops); 0 if
+    quantized: Sequence[tuple[str, FitRequest]],
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Return (type, the longest context that surely fits on each GPU of desktops and laptops); 0 if
     none does.
     """
-    kinds = list(map(gpu, _DESKTOP_GPUS))
+    found = []
     for name, request in quantized:
-        yield (
-            name,
-            tuple(
-                sure_limits(resolve(dataclasses.replace(request, gpu=kind)))[0] for kind in kinds
-            ),
-        )
+        longest = []
+        for kind in map(gpu, _DESKTOP_GPUS):
+            context, _ = sure_limits(resolve(dataclasses.replace(request, gpu=kind)))
+            longest.append(context)
+        found.append((name, tuple(longest)))
+    return found
