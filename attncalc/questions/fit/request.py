@@ -242,7 +242,9 @@ def fit_request(
     )
     check_experts_on_host(model, values, is_logged=is_logged)
     engine_args = _engine_args(of_kind(EngineOptions, values)) | found_ram(values, deployment)
-    size = of_kind(SizeOptions, _given(options))
+    size = {
+        name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None
+    }
     longest = is_auto(size.get("context"))
     if longest:
         del size["context"]
@@ -273,10 +275,6 @@ def fit_request(
     if longest:
         return _at_longest_context(request)
     return request
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _size_of_engine(

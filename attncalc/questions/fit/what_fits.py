@@ -128,7 +128,8 @@ def _on_each_gpu(model: ModelLike, options: FitOptions) -> of_vram.WhatFits:
 
 
 def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
-    options = _without_auto(options)
+    if is_auto(options.get("context")):
+        options = {**options, "context": None}  # each model's longest is listed
     models = _models(options)
     smallest = _read(models[-1], options)
     options = {
@@ -154,13 +155,6 @@ def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
         raise errors[-1]
     reasons = tuple(error.message for error in errors)
     return of_vram.WhatFits(tuple(needs), reasons, len(models), len(models) - tried)
-
-
-def _without_auto(options: FitOptions) -> FitOptions:
-    """Return the options without --context auto: each model's longest is listed."""
-    if is_auto(options.get("context")):
-        return {**options, "context": None}
-    return options
 
 
 def _smallest(models: Sequence[ModelSpec], options: FitOptions) -> list[Need]:
