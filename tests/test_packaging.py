@@ -72,6 +72,19 @@ def test_a_wheel_answers_without_a_yaml_parser(installed: Path) -> None:
     )
 
 
+def test_fit_of_a_wheel_needs_no_yaml_parser_and_no_list_of_checkpoints(installed: Path) -> None:
+    code = """
+import sys
+sys.modules["yaml"] = None
+sys.argv = ["attncalc", "fit", "llama3.1-8b", "--gpu", "h100"]
+from attncalc.cli import run
+from attncalc.config import presets
+run()
+print(presets._checkpoints.cache_info().misses)
+"""
+    assert run(installed, code).split()[-1] == "0"
+
+
 def test_the_library_of_a_wheel_works_without_any_dependency(installed: Path) -> None:
     code = f"""
 import sys

@@ -248,7 +248,7 @@ def test_every_known_checkpoint_is_one_of_a_preset() -> None:
     lines = (Path(presets.__file__).parent / "checkpoints.txt").read_text().splitlines()
     for line in (line for line in lines if not line.startswith("#")):
         preset, dtype = presets.unquantized(line) or ("", "")
-        assert dtype in presets.checkpoints(preset), line
+        assert dtype in presets.Checkpoints(preset), line
 
 
 # No better row is missed

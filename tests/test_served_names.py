@@ -9,7 +9,7 @@ from asking import Ask
 from tables import each
 
 from attncalc import AttncalcError, load
-from attncalc.config.presets import checkpoints, of_checkpoint, of_other_machine, preset_of, presets
+from attncalc.config.presets import Checkpoints, of_checkpoint, of_other_machine, preset_of, presets
 from attncalc.options import options_of
 from attncalc.questions.fit.options import FitOptions
 from attncalc.questions.fit.pasted import expand
@@ -102,7 +102,7 @@ def test_a_model_without_a_repository_has_a_folder_that_is_read_back(ask: Ask) -
 
 def test_every_known_checkpoint_is_its_model_in_that_dtype() -> None:
     for preset in presets():
-        for dtype, repository in checkpoints(preset.name).items():
+        for dtype, repository in Checkpoints(preset.name).items():
             model = load(repository)
             assert (of_checkpoint(repository), served(repository)) == (
                 (preset.name, dtype),

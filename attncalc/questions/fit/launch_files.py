@@ -11,7 +11,6 @@ from string import Template
 from typing import Any
 
 from ...config.user_files import open_file, piped_in
-from ...config.yaml import parse_document
 from ...errors import AttncalcError
 from .launch_words import launches
 
@@ -71,6 +70,9 @@ def _lines(text: str) -> Iterator[list[str]]:
 
 def _documents(text: str, file: str) -> Iterator[list[str]]:
     """Yield the words of each container in the documents of a manifest."""
+    # loads a parser of YAML, which a typed command does not need
+    from ...config.yaml import parse_document
+
     manifest = _MANIFEST.search(text)
     for part in re.split(r"(?m)^---.*$", manifest[0] if manifest else text):
         yield from _containers(parse_document(part.encode(), file).data)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...config import ModelLike, load
 from ...config.presets import (
-    checkpoints,
+    Checkpoints,
     is_family_and_size,
     preset_of,
     repository_of,
@@ -36,7 +36,7 @@ def served_fields(
     named = with_revision(model, options.get("revision"))
     if isinstance(named, str | os.PathLike):
         is_preset = isinstance(named, str) and not os.path.exists(named) and preset_of(named)
-        known = {"checkpoints": checkpoints(spec.name)} if is_preset else {}
+        known = {"checkpoints": Checkpoints(spec.name)} if is_preset else {}
         return served_model(os.fspath(named), spec) | known
     if isinstance(model, ModelSpec):
         return {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...config import ModelLike
 from ...config.gpus import gpu_names, gpus_of
-from ...config.presets import checkpoints
+from ...config.presets import Checkpoints
 from ...config.prices import read_prices
 from ...engines import find_engine
 from ...errors import AttncalcError, BadValueError, clash
@@ -315,7 +315,7 @@ def _requests(
     given |= {name: 1 for name in ("tp", "pp", "dp") if options.get(name) is not None}
     if options.get("enable_expert_parallel"):
         given["enable_expert_parallel"] = True
-    known = checkpoints(spec.name)
+    known = Checkpoints(spec.name)
     for gpu, kv_dtype, weights_dtype in choices:
         of_gpu = {**given, "gpu": gpu, **({} if kv_dtype == AUTO else {"kv_dtype": kv_dtype})}
         for of_weights in (AUTO, *known) if weights_dtype == ALL else (weights_dtype,):
