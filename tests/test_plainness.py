@@ -8,12 +8,6 @@ from typing import Any
 from tables import each
 
 PACKAGE = Path(__file__).parent.parent / "attncalc"
-# Folders and files that are not written plainly yet. Whoever makes one plain deletes its name.
-NOT_YET = (
-    *("questions/compare/", "questions/fit/"),
-    *("show/draw.py", "show/fail_if.py", "show/formats.py"),
-    "show/schemas/",
-)
 # {(file, function, rule): why the statement stays}.
 OFFENDERS: dict[tuple[str, str, str], str] = {}
 
@@ -100,22 +94,14 @@ def function_around(line: int, functions: list[Any]) -> str:
 def test_statements_are_plain() -> None:
     found = []
     used = set()
-    waiting = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
-        dense = [*dense_statements(path.read_text(encoding="utf-8"))]
-        exempt = [one for one in NOT_YET if name.startswith(one)]
-        if exempt:
-            if dense:
-                waiting.update(exempt)
-            continue
-        for function, rule, line in dense:
+        for function, rule, line in dense_statements(path.read_text(encoding="utf-8")):
             if (name, function, rule) in OFFENDERS:
                 used.add((name, function, rule))
             else:
                 found.append(f"{name}:{line}: {rule}")
     assert not found, "\n".join(found)
-    assert waiting == set(NOT_YET), "a folder that is plain now has no line"
     assert used == OFFENDERS.keys(), "an offender that is plain now has no line"
 
 

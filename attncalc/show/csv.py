@@ -33,10 +33,13 @@ def write(rows: Rows, file: IO[str], dialect: str = "excel") -> None:
 
 def cells(report: Report) -> list[tuple[Any, ...]]:
     """Return the rows of `table_of`, with texts that no spreadsheet computes."""
-    return [
-        tuple(_not_computed(cell) if isinstance(cell, str) else cell for cell in row)
-        for row in table_of(report)
-    ]
+    return [tuple(map(_safe, row)) for row in table_of(report)]
+
+
+def _safe(cell: Any) -> Any:
+    if isinstance(cell, str):
+        return _not_computed(cell)
+    return cell
 
 
 def table_of(report: Report) -> list[tuple[Any, ...]]:
@@ -46,18 +49,20 @@ def table_of(report: Report) -> list[tuple[Any, ...]]:
     """
     if report.rows:
         return [tuple(report.rows[0]), *(tuple(row.values()) for row in report.rows)]
+    rows: list[tuple[Any, ...]] = []
     if report.checks:
-        facts = [check.facts() for check in report.checks]
-        return [_CHECK_COLUMNS, *(tuple(fact[name] for name in _CHECK_COLUMNS) for fact in facts)]
+        rows.append(_CHECK_COLUMNS)
+        for check in report.checks:
+            facts = check.facts()
+            rows.append(tuple(facts[name] for name in _CHECK_COLUMNS))
+        return rows
     assumed = "yes" if report.model.get("assumed") else ""
-    figures = report.all_figures
-    return [
-        _COLUMNS,
-        *(
-            (f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed)
-            for f in figures
-        ),
-    ]
+    rows.append(_COLUMNS)
+    for figure in report.all_figures:
+        formula = figure.formula
+        named = (figure.of, figure.name, figure.value, figure.unit)
+        rows.append((*named, formula.text, formula.substituted, assumed))
+    return rows
 
 
 def escape(text: str) -> str:

@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError, known_tip
+from ..search import grouped
 from ..units import short, truncate
 from .characters import printable
 from .lists import WIDTH, screen_width
@@ -62,10 +62,9 @@ def print_picture(picture: Picture, names: tuple[str, ...], *, plain: bool = Fal
         from . import text
 
         heading = tuple(filter(None, (picture.title, picture.subtitle)))
-        tables = tuple(
-            _in_words(chart) for name in names for chart in picture.charts if chart.name == name
-        )
-        report = Report("plot", heading, {}, {}, (), tables=tables, notes=picture.caption)
+        charts = grouped((chart.name, chart) for chart in picture.charts)
+        tables = [_in_words(chart) for name in names for chart in charts.get(name, ())]
+        report = Report("plot", heading, {}, {}, (), tables=tuple(tables), notes=picture.caption)
         deliver(text.render(report, width=width, plain=True), None, force=False)
         return
     from .plot.text import render
@@ -76,17 +75,7 @@ def print_picture(picture: Picture, names: tuple[str, ...], *, plain: bool = Fal
 def _in_words(chart: Chart) -> Table:
     """Return the figures of a chart: of lines at no more values of x than a drawing has ticks."""
     if isinstance(chart, Lines):
-        xs = thinned(sorted({x for series in chart.series for x, _ in series.points}), _MOST_VALUES)
-        pairs = [(series.label, dict(series.points)) for series in chart.series]
-        pairs += [
-            (f"{one.label}, measured", dict(one.measured)) for one in chart.series if one.measured
-        ]
-        rows = [(name, *map(partial(_value, of, chart.y.unit), xs)) for name, of in pairs]
-        columns = (
-            Column(chart.title, "left"),
-            *(Column(exact_count(x) if x == int(x) else short(x, chart.x.unit)) for x in xs),
-        )
-        return Table(columns, tuple(rows), above=chart.x.label)
+        return _lines_in_words(chart)
     if isinstance(chart, Bars):
         texts = [(f"{chart.title}, {bar.label}", bar.text) for bar in chart.bars]
     elif isinstance(chart, Stack):
@@ -96,6 +85,24 @@ def _in_words(chart: Chart) -> Table:
         texts = [("roof", f"{chart.bandwidth_label}, then {chart.peak_label}; {chart.ridge_label}")]
         texts += [(step.label, ", ".join(step.details)) for step in chart.steps]
     return Table((LABEL, LABEL), tuple(texts))
+
+
+def _lines_in_words(chart: Lines) -> Table:
+    """Return a row per line, and a column per value of x."""
+    known = {x for series in chart.series for x, _ in series.points}
+    xs = thinned(sorted(known), _MOST_VALUES)
+    columns = [Column(chart.title, "left")]
+    for x in xs:
+        columns.append(Column(exact_count(x) if x == int(x) else short(x, chart.x.unit)))
+    lines = [(series.label, series.points) for series in chart.series]
+    for series in chart.series:
+        if series.measured:
+            lines.append((f"{series.label}, measured", series.measured))
+    rows = []
+    for label, points in lines:
+        by_x = dict(points)
+        rows.append((label, *(_value(by_x, chart.y.unit, x) for x in xs)))
+    return Table(tuple(columns), tuple(rows), above=chart.x.label)
 
 
 def _value(points: Mapping[float, float | None], unit: str, x: float) -> str:

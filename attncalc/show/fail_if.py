@@ -70,11 +70,7 @@ class Condition(NamedTuple):
         Raises AttncalcError if the figure does not apply to the model, is in another unit, or lacks
         a baseline.
         """
-        if figure.unit in (PARAMS, FLOP):
-            suffix = re.search(r"\d ?([a-zA-Z])$", self.text)
-        else:
-            suffix = None
-        factor = _DECIMAL.get(suffix[1]) if suffix else None
+        factor = self._factor(figure.unit)
         if self.amount.unit and self.amount.unit != figure.unit and factor is None:
             raise AttncalcError(
                 f"--fail-if '{truncate(self.text)}': {self.name} is not in {self.amount.unit}",
@@ -92,10 +88,21 @@ class Condition(NamedTuple):
             )
         else:
             before = self._exact(baseline)
-            limit = before + self.sign * (before * limit / 100 if self.is_share else limit)
-        return Outcome(
-            self, figure, baseline, limit, not OPERATORS[self.operator](self._exact(figure), limit)
-        )
+            change = before * limit / 100 if self.is_share else limit
+            limit = before + self.sign * change
+        passed = not OPERATORS[self.operator](self._exact(figure), limit)
+        return Outcome(self, figure, baseline, limit, passed)
+
+    def _factor(self, unit: str) -> Fraction | None:
+        """Return what the suffix of a limit of parameters or FLOPs is more than a size's; None
+        without one.
+        """
+        if unit not in (PARAMS, FLOP):
+            return None
+        suffix = re.search(r"\d ?([a-zA-Z])$", self.text)
+        if suffix is None:
+            return None
+        return _DECIMAL.get(suffix[1])
 
     def _exact(self, figure: Figure) -> Fraction:
         """Return the figure's number. Raises AttncalcError if it does not apply to the model."""
@@ -141,14 +148,10 @@ class Outcome(NamedTuple):
                 f"'{_VERDICTS[self.figure.whole].replace('_', ' ')}'."
             )
         limit = _words(self.limit, self.figure.unit)
+        has = f"{self.condition.text}: {model} has {_value(self.figure)}, the limit is {limit}"
         if self.baseline is None:
-            before = ""
-        else:
-            before = f"; {self.baseline.of} has {_value(self.baseline)}"
-        return (
-            f"{self.condition.text}: {model} has {_value(self.figure)}, the limit is "
-            f"{limit}{before}."
-        )
+            return f"{has}."
+        return f"{has}; {self.baseline.of} has {_value(self.baseline)}."
 
 
 def parse_condition(text: str, option: str = "--fail-if", *, of_rows: bool = False) -> Condition:
@@ -210,11 +213,12 @@ def checks_of(
     Raises AttncalcError if a figure is unknown or does not apply, or a limit is in another unit or
     lacks a baseline.
     """
-    named = [_named(condition, figures) for condition in conditions]
-    return [
-        one.test(figures[one.name], None if baseline is None else baseline[one.name])
-        for one in named
-    ]
+    outcomes = []
+    for condition in conditions:
+        named = _named(condition, figures)
+        before = None if baseline is None else baseline[named.name]
+        outcomes.append(named.test(figures[named.name], before))
+    return outcomes
 
 
 def figure_named(word: str, figures: Collection[str], option: str = "--fail-if") -> str:
@@ -247,22 +251,21 @@ def limited(report: Report, conditions: Sequence[Condition]) -> Report:
     Raises AttncalcError as `checks_of` does.
     """
     figures = report.all_figures if report.has_answers else report.figures
-    if (verdict := report.extra.get(_VERDICT)) in _VERDICTS:
-        figures = (
-            *figures,
-            Figure(_VERDICT, "verdict", Quantity(_VERDICTS.index(verdict)), NO_UNIT),
-        )
+    verdict = report.extra.get(_VERDICT)
+    if verdict in _VERDICTS:
+        number = Quantity(_VERDICTS.index(verdict))
+        figures = (*figures, Figure(_VERDICT, "verdict", number, NO_UNIT))
     by_name = {figure.name: figure for figure in figures}
     conditions = [_named(condition, by_name) for condition in conditions]
     checks_of(conditions, by_name)
     model = report.model.get("name", f"the {report.command}")
     context = report.workload.get("context")
-    outcomes = (
-        one.test(figure) for one in conditions for figure in figures if figure.name == one.name
-    )
-    return with_outcomes(
-        report, [(one.figure.of or model, model, context, one) for one in outcomes]
-    )
+    tested = []
+    for condition in conditions:
+        for figure in figures:
+            if figure.name == condition.name:
+                tested.append((figure.of or model, model, context, condition.test(figure)))
+    return with_outcomes(report, tested)
 
 
 def with_outcomes(report: Report, tested: Sequence[tuple[str, str, int | None, Outcome]]) -> Report:
@@ -275,22 +278,27 @@ def with_outcomes(report: Report, tested: Sequence[tuple[str, str, int | None, O
         if not outcome.passed
     ]
     checks = plural(len(tested), "check")
+    answer = ""
     if failures:
         answer = f"FAILS: {len(failures)} of {checks}."
     elif tested:
         answer = f"PASSES: {checks}."
-    else:
-        answer = ""
     return report._replace(
         answer="\n".join(filter(None, (answer, report.answer))),
         notes=(*failures, *report.notes),
-        shown_notes=None if report.shown_notes is None else (*failures, *report.shown_notes),
-        short_notes=None if report.short_notes is None else (*failures, *report.short_notes),
+        shown_notes=_after(failures, report.shown_notes),
+        short_notes=_after(failures, report.short_notes),
         fail_if=tuple(
             {"model": model, "context": context, **outcome.facts()}
             for _, model, context, outcome in tested
         ),
     )
+
+
+def _after(failures: Sequence[str], notes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if notes is None:
+        return None
+    return (*failures, *notes)
 
 
 def _value(figure: Figure) -> str:

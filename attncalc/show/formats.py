@@ -57,7 +57,8 @@ class Format(NamedTuple):
         """
         if not self.is_binary:
             return
-        if hasattr(module := self._imported(), "need"):
+        module = self._imported()
+        if hasattr(module, "need"):
             module.need()
         if not goes_to_file(output) and (sys.stdout.isatty() or not hasattr(sys.stdout, "buffer")):
             raise AttncalcError(
@@ -144,12 +145,9 @@ def choose_format(name: str | None, output: Path | None) -> Format:
 
     Raises AttncalcError if there is no such format, or if the suffix is unknown and `name` is None.
     """
-    suffixes = [
-        f"{suffix} ({known.name})"
-        for known in FORMATS.values()
-        for suffix in known.suffixes
-        if suffix
-    ]
+    suffixes = []
+    for known in FORMATS.values():
+        suffixes += [f"{suffix} ({known.name})" for suffix in filter(None, known.suffixes)]
     return _chosen(name, output, FORMATS, suffixes) or FORMATS[TABLE]
 
 
@@ -174,10 +172,9 @@ def _chosen(
     `suffixes`.
     """
     if name is not None:
-        # 'md'
-        name = next(
-            (known.name for known in formats.values() if f".{name}" in known.suffixes), name
-        )
+        for known in formats.values():
+            if f".{name}" in known.suffixes:  # 'md'
+                return known
         if name not in formats:
             hint = did_you_mean(name, formats)
             raise BadValueError(

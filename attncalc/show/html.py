@@ -11,8 +11,10 @@ from .report import Column, Report, Table
 
 _STYLE = """\
 <style>
-.attncalc table { border-collapse: collapse; margin: 1em 0; border-top: 2px solid; border-bottom: 2px solid; }
-.attncalc th, .attncalc td { padding: 0.15em 0.6em; text-align: left; font-variant-numeric: tabular-nums; }
+.attncalc table { border-collapse: collapse; margin: 1em 0; border-top: 2px solid; \
+border-bottom: 2px solid; }
+.attncalc th, .attncalc td { padding: 0.15em 0.6em; text-align: left; \
+font-variant-numeric: tabular-nums; }
 .attncalc th { font-weight: normal; vertical-align: bottom; }
 .attncalc thead { border-bottom: 1px solid; }
 .attncalc .number { text-align: right; white-space: nowrap; }
@@ -59,16 +61,15 @@ def write(rows: Rows, file: IO[str]) -> None:
         "<body>\n<table>\n"
     )
     classes = ["" if unit is None else ' class="number"' for unit in rows.units]
-    headers = (
-        f"<th{kind}>{escape(name)}</th>" for kind, name in zip(classes, rows.names, strict=True)
-    )
-    file.write(f"<thead><tr>{''.join(headers)}</tr></thead>\n<tbody>\n")
+    header = ""
+    for kind, name in zip(classes, rows.names, strict=True):
+        header += f"<th{kind}>{escape(name)}</th>"
+    file.write(f"<thead><tr>{header}</tr></thead>\n<tbody>\n")
     for row in rows.rows:
-        cells = (
-            f"<td{kind}>{'' if cell is None else cell}</td>"
-            for kind, cell in zip(classes, row, strict=True)
-        )
-        file.write(f"<tr>{''.join(cells)}</tr>\n")
+        line = ""
+        for kind, cell in zip(classes, row, strict=True):
+            line += f"<td{kind}></td>" if cell is None else f"<td{kind}>{cell}</td>"
+        file.write(f"<tr>{line}</tr>\n")
     file.write("</tbody>\n</table>\n</body>\n</html>\n")
 
 
@@ -83,17 +84,16 @@ def fragment(report: Report) -> str:
 def _blocks(report: Report, *, explain: bool) -> list[str]:
     name, attention = _title(report)
     blocks = [f"<p><strong>{escape(name)}</strong> {escape(attention)}".rstrip() + "</p>"]
-    blocks += [_paragraph(fact) for fact in report.heading[1:]]
-    blocks += [_paragraph("; ".join(report.bar.words()))] if report.bar else []
+    blocks += map(_paragraph, report.heading[1:])
+    if report.bar:
+        blocks.append(_paragraph("; ".join(report.bar.words())))
     if report.answer:
-        blocks += [f"<p><strong>{escape(report.answer)}</strong></p>"]
-    else:
-        blocks += []
-    blocks += [_table(table) for table in report.tables]
+        blocks.append(f"<p><strong>{escape(report.answer)}</strong></p>")
+    blocks += map(_table, report.tables)
     if explain:
-        blocks += [_lines(lines) for lines in explain_figures(report.figures_to_explain)]
-    blocks += [_paragraph(note) for note in report.screen_notes]
-    blocks += [_table(table) for table in report.footer]
+        blocks += map(_lines, explain_figures(report.figures_to_explain))
+    blocks += map(_paragraph, report.screen_notes)
+    blocks += map(_table, report.footer)
     return blocks
 
 
@@ -115,42 +115,45 @@ def _lines(lines: Iterable[str]) -> str:
 
 def _table(table: Table) -> str:
     if table.code:
-        title = [_paragraph(column.header) for column in table.columns if column.header]
-        return "\n".join((*title, _lines(line for (line,) in table.rows)))
+        code = _lines(line for (line,) in table.rows)
+        return "\n".join([*map(_paragraph, table.headers), code])
     lines = ["<table>"]
     if table.header_rows:
-        headers = (_header(column) for column in table.columns)
-        lines += ["<thead>", f"<tr>{''.join(headers)}</tr>", "</thead>"]
-    rows = (_row(table.columns, row, strong=i in table.strong) for i, row in enumerate(table.rows))
-    return "\n".join((*lines, "<tbody>", *rows, "</tbody>", "</table>"))
+        header = "".join(map(_header, table.columns))
+        lines += ["<thead>", f"<tr>{header}</tr>", "</thead>"]
+    lines.append("<tbody>")
+    for i, row in enumerate(table.rows):
+        lines.append(_row(table.columns, row, strong=i in table.strong))
+    return "\n".join([*lines, "</tbody>", "</table>"])
 
 
 def _header(column: Column) -> str:
-    text = "<br>".join(escape(line) for line in column.header.split("\n"))
+    text = "<br>".join(map(escape, column.header.split("\n")))
     if not text:  # above the names of the rows, where a header would be read out for nothing
         return "<td></td>"
     return f'<th scope="col"{_class(column)}>{text}</th>'
 
 
 def _row(columns: Sequence[Column], cells: Sequence[str], *, strong: bool) -> str:
-    start = '<tr class="strong">' if strong else "<tr>"
-    pairs = zip(columns, cells, strict=True)
-    return (
-        start
-        + "".join(_cell(column, cell, first=i == 0) for i, (column, cell) in enumerate(pairs))
-        + "</tr>"
-    )
+    first, *others = map(_cell, columns, cells)
+    if columns[0].align == "left" and cells[0].strip():
+        first = _row_header(cells[0])
+    line = "".join([first, *others])
+    if strong:
+        return f'<tr class="strong">{line}</tr>'
+    return f"<tr>{line}</tr>"
 
 
-def _cell(column: Column, cell: str, *, first: bool) -> str:
-    """Return a cell; the first one names the row, and is indented if it is a part of the row
-    above.
-    """
+def _row_header(cell: str) -> str:
+    """Return the cell that names the row. It is indented if it is a part of the row above."""
     text = escape(cell.strip())
-    if first and column.align == "left" and text:
-        part = ' class="part"' if cell.startswith(" ") else ""
-        return f'<th scope="row"{part}>{text}</th>'
-    return f"<td{_class(column)}>{text}</td>"
+    if cell.startswith(" "):
+        return f'<th scope="row" class="part">{text}</th>'
+    return f'<th scope="row">{text}</th>'
+
+
+def _cell(column: Column, cell: str) -> str:
+    return f"<td{_class(column)}>{escape(cell.strip())}</td>"
 
 
 def _class(column: Column) -> str:

@@ -98,13 +98,13 @@ def render(report: Report, *, explain: bool = False) -> str:
         "Load \\usepackage{booktabs} in the preamble.",
     ]
     blocks = [_comments(head)]
-    blocks += [_comments([report.answer])] if report.answer else []
+    if report.answer:
+        blocks.append(_comments([report.answer]))
     blocks += _tabulars(report.tables, report.titles)
     if explain:
-        blocks += [
-            _typewriter(lines) for lines in explain_figures(report.figures_to_explain, _WIDTH)
-        ]
-    blocks += [_comments(report.screen_notes)] if report.screen_notes else []
+        blocks += map(_typewriter, explain_figures(report.figures_to_explain, _WIDTH))
+    if report.screen_notes:
+        blocks.append(_comments(report.screen_notes))
     blocks += _tabulars(report.footer)
     return "\n\n".join(blocks) + "\n"
 
@@ -113,38 +113,41 @@ def write(rows: Rows, file: IO[str]) -> None:
     """Write the rows of a sweep as one tabular. A column has one unit, and one without any cell is
     left out.
     """
-    columns = zip(rows.names, rows.units, zip(*rows.rows, strict=True), strict=True)
     titles = {escape(name): escape(title) for name, title in rows.titles.items()}
-    kept = [
-        (
-            titles[escape(name)],
-            unit,
-            [titles.get(cell, cell) for cell in cells] if name == "model" else cells,
-        )
-        for name, unit, cells in columns
-        if {*cells} - {None}
-    ]
-    align = "".join("l" if unit is None else "r" for _, unit, _ in kept)
-    headers, texts = zip(*(_in_one_unit(*column) for column in kept), strict=True)
-    lines = [" & ".join(cells) for cells in (headers, *zip(*texts, strict=True))]
+    align = ""
+    columns = []
+    for name, unit, cells in zip(rows.names, rows.units, zip(*rows.rows, strict=True), strict=True):
+        if not {*cells} - {None}:
+            continue
+        align += "l" if unit is None else "r"
+        named = cells
+        if name == "model":
+            named = tuple(titles.get(model, model) for model in cells)
+        columns.append(_in_one_unit(titles[escape(name)], unit, named))
+    lines = list(map(" & ".join, zip(*columns, strict=True)))
     file.write("% Load \\usepackage{booktabs} in the preamble.\n")
     file.write(f"\\begin{{tabular}}{{{align}}}\n\\toprule\n{lines[0]} \\\\\n\\midrule\n")
     file.writelines(f"{line} \\\\\n" for line in lines[1:])
     file.write("\\bottomrule\n\\end{tabular}\n")
 
 
-def _in_one_unit(name: str, unit: str | None, cells: Sequence[object]) -> tuple[str, list[str]]:
+def _in_one_unit(name: str, unit: str | None, cells: Sequence[object]) -> list[str]:
     """Return the header of a column, with its unit, and its cells."""
     numbers = [cell for cell in cells if isinstance(cell, int)]
     if unit not in SCALES or len(numbers) + cells.count(None) < len(cells):
-        return name, ["" if cell is None else _figure(cell) for cell in cells]
+        return [name, *map(_figure, cells)]
     scaled, texts = column(numbers, unit)
     in_order = iter(texts)
-    return f"{name}, {escape(scaled)}", ["" if cell is None else next(in_order) for cell in cells]
+    return [
+        f"{name}, {escape(scaled)}",
+        *("" if cell is None else next(in_order) for cell in cells),
+    ]
 
 
 def _figure(cell: object) -> str:
     """Return a cell of a row; of those that `escape` has not passed, only verdicts have a mark."""
+    if cell is None:
+        return ""
     if isinstance(cell, int | float) and not isinstance(cell, bool):
         if isinstance(cell, int):
             return count(cell)
@@ -155,7 +158,7 @@ def _figure(cell: object) -> str:
 
 
 def _comments(lines: Iterable[str]) -> str:
-    return "\n".join(f"% {part}" for line in lines for part in line.split("\n"))
+    return "\n".join(f"% {line}" for line in "\n".join(lines).split("\n"))
 
 
 def _typewriter(lines: Iterable[str]) -> str:
@@ -171,31 +174,24 @@ def _tabulars(
     """Return the tables with space between them: in one table environment their rules would
     touch.
     """
-    blocks = [block for table in tables for block in (r"\bigskip", _tabular(table, titles))]
+    blocks: list[str] = []
+    for table in tables:
+        blocks += [r"\bigskip", _tabular(table, titles)]
     return blocks[1:]
 
 
 def _tabular(table: Table, titles: Mapping[str, str]) -> str:
     if table.code:
-        return _typewriter(
-            [
-                *(column.header for column in table.columns if column.header),
-                *(c for (c,) in table.rows),
-            ]
-        )
-    header = table.header_rows
-    last = len(table.columns)
-    above = rf" & \multicolumn{{{last - 1}}}{{c}}{{{table.above}}} \\ \cmidrule(l){{2-{last}}}"
-    lines = [
-        rf"\begin{{tabular}}{{@{{}}{''.join(column.align[0] for column in table.columns)}@{{}}}}",
-        r"\toprule",
-        *([above] if table.above else []),
-        *(_row(cells, titles) for cells in header),
-        *([r"\midrule"] if header else []),
-        *(_row(cells, titles) for cells in table.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
+        return _typewriter([*table.headers, *(line for (line,) in table.rows)])
+    align = "".join(column.align[0] for column in table.columns)
+    lines = [rf"\begin{{tabular}}{{@{{}}{align}@{{}}}}", r"\toprule"]
+    if table.above:
+        last = len(table.columns)
+        above = rf"\multicolumn{{{last - 1}}}{{c}}{{{table.above}}}"
+        lines.append(rf" & {above} \\ \cmidrule(l){{2-{last}}}")
+    if table.header_rows:
+        lines += [*(_row(cells, titles) for cells in table.header_rows), r"\midrule"]
+    lines += [*(_row(cells, titles) for cells in table.rows), r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines)
 
 
@@ -208,7 +204,10 @@ def _cell(text: str) -> str:
     spaces.
     """
     words = text.strip()
-    return r"\quad " * ((len(text) - len(text.lstrip())) // 2 if words else 0) + escape(words)
+    if not words:
+        return ""
+    quads = (len(text) - len(text.lstrip())) // 2
+    return r"\quad " * quads + escape(words)
 
 
 def escape(text: str) -> str:
@@ -218,9 +217,8 @@ def escape(text: str) -> str:
     lack is replaced by its code point: 'U+4E2D'.
     """
     line = printable(text.replace("\t", " "), "utf-8").replace("\n", " ")
-    escaped = "".join(
-        map(_character, unicodedata.normalize("NFC", _LIGATURE.sub("\\1\u200b", line)))
-    )
+    parted = unicodedata.normalize("NFC", _LIGATURE.sub("\\1\u200b", line))
+    escaped = "".join(map(_character, parted))
     if _OPTION.match(escaped):
         return "{}" + escaped
     return escaped

@@ -18,30 +18,41 @@ def picked(report: Report, names: Sequence[str], unit: int | None = None) -> str
     unknown, if a figure applies to no row, or if a unit is given and no figure is a size.
     """
     rows = _rows(report)
-    known = [figure_named(name, rows[0], "--get") for name in names] if rows else []
-    figures = {figure.name for figure in report.all_figures}
+    if not rows:
+        return ""
+    known = [figure_named(name, rows[0], "--get") for name in names]
+    figures = {figure.name: figure for figure in report.all_figures}
+    sizes = set()
     for name in known:
-        if name in figures and all(row[name] is None for row in rows):
+        if name not in figures:
+            continue
+        if all(row[name] is None for row in rows):
             raise AttncalcError(f"--get: {name} does not apply here", "leave it out")
-    sizes = {figure.name for figure in report.all_figures if figure.unit == BYTES}
-    if unit is not None and known and sizes.isdisjoint(known):
+        if figures[name].unit == BYTES:
+            sizes.add(name)
+    if unit is not None and known and not sizes:
         raise AttncalcError(
             f"--unit is for sizes, and none of these is one: {', '.join(known)}", "leave --unit out"
         )
-
-    def cell(row: Mapping[str, Any], name: str) -> str:
-        value = row[name]
-        if name in sizes and value is not None and unit not in (None, 1):
-            value /= unit
-        return _cell(value)
-
-    return "".join("\t".join(cell(row, name) for name in known) + "\n" for row in rows)
+    text = ""
+    for row in rows:
+        cells = []
+        for name in known:
+            value = row[name]
+            if name in sizes and value is not None and unit not in (None, 1):
+                value /= unit
+            cells.append(_cell(value))
+        text += "\t".join(cells) + "\n"
+    return text
 
 
 def ranges(report: Report, names: Sequence[str]) -> Iterator[str]:
     """Yield the range of each of these figures that is an estimate, for a report without a list."""
-    (row,) = _rows(report) if report.rows is None else ({},)
-    for name in (figure_named(name, row, "--get") for name in names if row):
+    if report.rows is not None:
+        return
+    (row,) = _rows(report)
+    for word in names:
+        name = figure_named(word, row, "--get")
         low = row.get(f"{name}_low")
         high = row.get(f"{name}_high")
         if low != high:
@@ -50,7 +61,9 @@ def ranges(report: Report, names: Sequence[str]) -> Iterator[str]:
 
 def short(report: Report) -> str:
     """Return the answer in one line, or the first column of a list without one."""
-    answer = report.heading[0] if report.verdict else report.answer or report.extra.get("answer")
+    answer = report.answer or report.extra.get("answer")
+    if report.verdict:
+        answer = report.heading[0]
     if answer:
         return f"{answer}\n"
     if report.command == "sizes":
@@ -59,9 +72,9 @@ def short(report: Report) -> str:
     if report.rows is not None:
         return "".join(f"{_cell(next(iter(row.values())))}\n" for row in report.rows)
     first = report.figures[0]
-    return (
-        f"{first.label}  {first.human}{'' if first.exact == first.human else f'  {first.exact}'}\n"
-    )
+    if first.exact == first.human:
+        return f"{first.label}  {first.human}\n"
+    return f"{first.label}  {first.human}  {first.exact}\n"
 
 
 def _rows(report: Report) -> Sequence[Mapping[str, Any]]:

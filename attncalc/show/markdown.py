@@ -18,17 +18,16 @@ def render(report: Report, *, explain: bool = False) -> str:
     """
     title, *facts = report.heading
     name, _, attention = title.partition("  ")
-    blocks = [
-        f"**{_escaped(name)}** {_escaped(attention)}".rstrip(),
-        *(_escaped(fact) for fact in facts),
-    ]
-    blocks += [_escaped("; ".join(report.bar.words()))] if report.bar else []
-    blocks += [f"**{_escaped(report.answer)}**"] if report.answer else []
-    blocks += [_table(table) for table in report.tables]
+    blocks = [f"**{_escaped(name)}** {_escaped(attention)}".rstrip(), *map(_escaped, facts)]
+    if report.bar:
+        blocks.append(_escaped("; ".join(report.bar.words())))
+    if report.answer:
+        blocks.append(f"**{_escaped(report.answer)}**")
+    blocks += map(_table, report.tables)
     if explain:
         blocks += [_code("text", lines) for lines in explain_figures(report.figures_to_explain)]
     blocks += [f"> {_escaped(note)}" for note in report.screen_notes]
-    blocks += [_table(table) for table in report.footer]
+    blocks += map(_table, report.footer)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -38,28 +37,39 @@ def _code(language: str, lines: Iterable[str]) -> str:
 
 def _table(table: Table) -> str:
     if table.code:
-        title = [f"{_escaped(column.header)}\n\n" for column in table.columns if column.header]
-        return "".join(title) + _code("sh", (line for (line,) in table.rows))
-    marks = ["---" if column.align == "left" else "---:" for column in table.columns]
-    header = [_escaped(column.header.replace("\n", " ")) for column in table.columns]
-    rows = [header, marks, *([_cell(cell) for cell in row] for row in table.rows)]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+        code = _code("sh", (line for (line,) in table.rows))
+        return "\n\n".join([*map(_escaped, table.headers), code])
+    headers = [_escaped(column.header) for column in table.columns]
+    lines = [_line(headers), _marks(column.align == "right" for column in table.columns)]
+    lines += [_line(map(_cell, row)) for row in table.rows]
     return "\n".join(lines)
 
 
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _marks(are_numbers: Iterable[bool]) -> str:
+    """Return the line below the headers, which aligns numbers to the right."""
+    return _line("---:" if is_number else "---" for is_number in are_numbers)
+
+
 def _cell(text: str) -> str:
+    """Return a cell; words that are indented, as a part of the row above, keep their indent."""
+    words = text.strip()
+    if not words[:1].isalpha():
+        return _escaped(words)
     indent = len(text) - len(text.lstrip())
-    return "&nbsp;" * indent * (2 if indent and text.strip()[:1].isalpha() else 0) + _escaped(
-        text.strip()
-    )
+    return "&nbsp;" * 2 * indent + _escaped(words)
 
 
 def write(rows: Rows, file: IO[str]) -> None:
     """Write the rows of a sweep as a table; numbers are aligned to the right."""
-    file.write(f"| {' | '.join(map(escape, rows.names))} |\n")
-    file.write(f"| {' | '.join('---' if unit is None else '---:' for unit in rows.units)} |\n")
+    file.write(f"{_line(map(escape, rows.names))}\n")
+    file.write(f"{_marks(unit is not None for unit in rows.units)}\n")
     for row in rows.rows:
-        file.write(f"| {' | '.join('' if cell is None else str(cell) for cell in row)} |\n")
+        cells = ("" if cell is None else str(cell) for cell in row)
+        file.write(f"{_line(cells)}\n")
 
 
 def escape(text: str) -> str:

@@ -129,6 +129,11 @@ class Table(NamedTuple):
         padded = [[""] * (height - len(lines)) + lines for lines in headers]
         return tuple(row for row in zip(*padded, strict=True) if any(row))
 
+    @property
+    def headers(self) -> list[str]:
+        """The headers that are not empty; of a command, its title."""
+        return [column.header for column in self.columns if column.header]
+
 
 class Section(NamedTuple):
     """A part of a report."""

@@ -24,8 +24,10 @@ def render(
     `plain` shows tables as lists, in which each number comes after its name: a screen reader reads
     them so.
     """
-    blocks = layout(report, explain=explain, width=width, plain=plain, rows=rows)
-    return "\n\n".join("\n".join(map(as_text, block)) for block in blocks) + "\n"
+    lines: list[str] = []
+    for block in layout(report, explain=explain, width=width, plain=plain, rows=rows):
+        lines += [*map(as_text, block), ""]
+    return "\n".join(lines)
 
 
 def height(report: Report) -> int:
@@ -35,16 +37,6 @@ def height(report: Report) -> int:
 
 def _height(blocks: Sequence[Sequence[Line]]) -> int:
     return sum(map(len, blocks)) + len(blocks) - 1  # an empty line between two blocks
-
-
-def first_that_fits(screens: Iterable[Report]) -> Report:
-    """Return the first of these screens, which get shorter, that has at most HEIGHT lines; or else
-    the last one.
-    """
-    for screen in screens:
-        if height(screen) <= HEIGHT:
-            break
-    return screen
 
 
 def layout(
@@ -63,38 +55,51 @@ def layout(
     more than `rows` lines ends with the first sentence of the verdict, which scrolls away.
     """
     text_width = min(width, WIDTH)
-    blocks = [_heading_lines(report, text_width, with_bar)]
+    blocks: list[Sequence[Line]] = [_heading_lines(report, text_width, with_bar)]
     if report.answer:
-        answers = (wrapped(line, width=text_width) for line in report.answer.split("\n"))
-        blocks.append(_lines((line for lines in answers for line in lines), "strong"))
+        answer = _wrapped_all(report.answer.split("\n"), text_width)
+        blocks.append(_lines(answer, "strong"))
     if explain:
         in_words = plain or width < WIDTH
-        explained = explain_figures(report.figures_to_explain, min(width, 120), in_words=in_words)
-        blocks += [(*_lines([label], "strong"), *_lines(lines)) for label, *lines in explained]
+        figures = report.figures_to_explain
+        for label, *lines in explain_figures(figures, min(width, 120), in_words=in_words):
+            blocks.append([*_lines([label], "strong"), *_lines(lines)])
     else:
-        parts = (
-            part
-            for table in report.tables
-            for part in ([table] if plain else divided(table, width))
-        )
-        blocks += [_table_lines(part, width, plain) for part in parts]
+        for table in report.tables:
+            parts = [table] if plain else divided(table, width)
+            blocks += [_table_lines(part, width, plain) for part in parts]
     notes = report.screen_notes
     if report.short_notes is not None and not explain:
         notes = report.short_notes
     if notes:
-        blocks.append([line for note in notes for line in _note_lines(note, text_width)])
+        lines_of_notes: list[Line] = []
+        for note in notes:
+            kind: Kind | None = "alert" if note.startswith(ALERTS) else None
+            lines_of_notes += _lines(wrapped(note, width=text_width), kind)
+        blocks.append(lines_of_notes)
     blocks += [_table_lines(table, width, plain) for table in report.footer]
     if rows and report.verdict and _height(blocks) > rows:
-        first = [re.split(r"(?<=\.) (?=[A-Z0-9])", line)[0] for line in report.heading]
-        # the verdict below times
-        number = 2 if re.match("([A-Z ]{4,}|Price):", "".join(first[1:2])) else 1
-        blocks.append(
-            _lines(
-                (line for text in first[:number] for line in wrapped(text, width=text_width)),
-                report.verdict,
-            )
-        )
+        verdict = _wrapped_all(_first_sentences(report.heading), text_width)
+        blocks.append(_lines(verdict, report.verdict))
     return blocks
+
+
+def _first_sentences(heading: Sequence[str]) -> list[str]:
+    """Return the first sentence of the heading, and that of its second line if it is a verdict
+    below times.
+    """
+    first = [re.split(r"(?<=\.) (?=[A-Z0-9])", line)[0] for line in heading[:2]]
+    if re.match("([A-Z ]{4,}|Price):", first[-1]):
+        return first
+    return first[:1]
+
+
+def _wrapped_all(texts: Iterable[str], width: int) -> list[str]:
+    """Return texts in lines of at most `width` columns; each starts a line."""
+    lines: list[str] = []
+    for text in texts:
+        lines += wrapped(text, width=width)
+    return lines
 
 
 def as_text(line: Line) -> str:
@@ -113,43 +118,41 @@ def _heading_lines(report: Report, width: int, with_bar: bool) -> Sequence[Line]
     name = title.partition(":" if report.verdict else "  ")[0]
     first, *others = wrapped(title, width=width)
     start = (Piece(first[: len(name)], report.verdict or "strong"), Piece(first[len(name) :]))
-    facts = [*others, *(line for fact in facts for line in wrapped(fact, width=width))]
-    return [start, *_lines(facts), *(_bar_lines(report.bar, width, with_bar) if report.bar else [])]
+    lines = [start, *_lines(others), *_lines(_wrapped_all(facts, width))]
+    if report.bar:
+        lines += _bar_lines(report.bar, width, with_bar)
+    return lines
 
 
 def _bar_lines(bar: Bar, width: int, with_bar: bool) -> list[Line]:
     if with_bar and width >= WIDTH and not bar.in_words:
         return [(Piece("  "), *line) for line in bar.lines()]
-    return _lines(line for words in bar.words() for line in wrapped(f"  {words}", "    ", width))
-
-
-def _note_lines(note: str, width: int) -> list[Line]:
-    return _lines(wrapped(note, width=width), "alert" if note.startswith(ALERTS) else None)
+    parts, limits = bar.words()
+    return _lines([*wrapped(f"  {parts}", "    ", width), *wrapped(f"  {limits}", "    ", width)])
 
 
 def _table_lines(table: Table, width: int, plain: bool) -> list[Line]:
-    headers = len(table.header_rows)
     lines = table_lines(table)
     if plain or max(map(len, lines), default=0) > width:
-        return _lines(
-            list_lines(table, width), "strong" if len(table.strong) == len(table.rows) else None
-        )
-    rows = [
-        (Piece(line, "strong" if i in table.strong else None),)
-        for i, line in enumerate(lines[headers:])
-    ]
-    return [*_lines(lines[:headers]), *rows]
+        is_strong = len(table.strong) == len(table.rows)
+        return _lines(list_lines(table, width), "strong" if is_strong else None)
+    headers = len(table.header_rows)
+    found = _lines(lines[:headers])
+    for i, line in enumerate(lines[headers:]):
+        found += _lines([line], "strong" if i in table.strong else None)
+    return found
 
 
 def table_lines(table: Table) -> list[str]:
     """Return the lines of a table: two spaces between columns, numbers to the right, no rules."""
     rows = [*table.header_rows, *table.rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if column.align == "left" else cell.rjust(width)
-            for cell, width, column in zip(row, widths, table.columns, strict=True)
-        ]
-        lines.append(("  " + "  ".join(cells)).rstrip())
-    return lines
+    if not rows:
+        return []
+    padded = []
+    for column, cells in zip(table.columns, zip(*rows, strict=True), strict=True):
+        width = max(map(len, cells))
+        if column.align == "left":
+            padded.append([cell.ljust(width) for cell in cells])
+        else:
+            padded.append([cell.rjust(width) for cell in cells])
+    return [f"  {'  '.join(cells)}".rstrip() for cells in zip(*padded, strict=True)]

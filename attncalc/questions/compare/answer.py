@@ -80,9 +80,9 @@ def compare(
         raise AttncalcError(
             "a model is required", "name one, or several to compare with each other"
         )
-    several = [
-        one for each in models for one in (each if isinstance(each, list | tuple) else (each,))
-    ]
+    several: list[Any] = []
+    for each in models:
+        several += each if isinstance(each, list | tuple) else [each]
     comparison = Comparison(read_models(several, options), options)
     len(comparison)  # raises the errors now instead of when it is shown
     return comparison
@@ -94,11 +94,17 @@ def models_and_kinds(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
     'a,b' names two. Raises AttncalcError if there is no model.
     """
-    names = [
-        part for word in words for part in ([word] if os.path.exists(word) else word.split(","))
-    ]
-    kinds = [name for name in names if Variant.is_named(name) and not os.path.exists(name)]
-    models = [name for name in names if name not in kinds]
+    models = []
+    kinds = []
+    for word in words:
+        if os.path.exists(word):
+            models.append(word)
+            continue
+        for name in word.split(","):
+            if Variant.is_named(name) and not os.path.exists(name):
+                kinds.append(name)
+            else:
+                models.append(name)
     if not models:
         raise AttncalcError(
             "a model is required",
@@ -133,6 +139,13 @@ def read_models(models: Sequence[ModelLike], options: Mapping[str, Any]) -> list
     return specs
 
 
+def _kinds(attention: Any) -> list[str]:
+    """Return the kinds of attention of --attention: 'gqa:2,mla:512' or a list of them."""
+    if isinstance(attention, list | tuple):
+        return [as_text(kind) for kind in attention if kind]
+    return [kind for kind in as_text(attention).split(",") if kind]
+
+
 def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) -> Report:
     """Return the report of a comparison; `options` are those of CompareOptions.
 
@@ -142,10 +155,8 @@ def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) ->
     Raises AttncalcError if an option is not valid.
     """
     context = options.get("context")
-    attention = options.get("attention") or ()
-    if context is None:
-        contexts = []
-    else:
+    contexts = []
+    if context is not None:
         contexts = parse_counts(as_text(context), "--context", limit=MAX_CONTEXTS)
     shortest = None
     if not contexts and len(specs) > 1:
@@ -155,21 +166,16 @@ def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) ->
     of_decoder = {**options, "source_context": None}
     workloads = [read_workload(spec, options if spec.encoder else of_decoder) for spec in specs]
     if len(specs) == 1:
-        if isinstance(attention, list | tuple):
-            several = attention
-        else:
-            several = as_text(attention).split(",")
-        further = [as_text(kind) for kind in several if kind]
-        return compare_variants(
-            specs[0], workloads[0], further, contexts, same_params=bool(options.get("same_params"))
-        )
-    if name := next(
-        (long_option(name) for name in ("attention", "same_params") if options.get(name)), None
-    ):
-        raise AttncalcError(
-            f"{name} takes one model, not {count(len(specs))}",
-            f"name one model, or leave {name} out",
-        )
+        same_params = bool(options.get("same_params"))
+        further = _kinds(options.get("attention") or ())
+        return compare_variants(specs[0], workloads[0], further, contexts, same_params=same_params)
+    for name in ("attention", "same_params"):
+        if options.get(name):
+            option = long_option(name)
+            raise AttncalcError(
+                f"{option} takes one model, not {count(len(specs))}",
+                f"name one model, or leave {option} out",
+            )
     report = compare_models(specs, workloads, contexts)
     if shortest is None:
         return report

@@ -22,18 +22,20 @@ def compare_picture(
     None for models.
     """
     title, _, attention = heading[0].partition("  ")
-    charts = [chart for name in rows[0][0].figures if (chart := _chart(name, rows, released))]
-    n_drawn = len(shown(len(rows), released))
-    facts = [
-        *heading[1:],
-        "" if released is None else f"{rows[released][0].name} is as released",
-        f"{len(rows) - n_drawn} of {len(rows)} are left out" if n_drawn < len(rows) else "",
-    ]
+    charts = [_chart(name, rows, released) for name in rows[0][0].figures]
+    subtitle = ""
+    facts = list(heading[1:])
+    if released is not None:
+        subtitle = attention
+        facts.append(f"{rows[released][0].name} is as released")
+    n_left_out = len(rows) - len(shown(len(rows), released))
+    if n_left_out:
+        facts.append(f"{n_left_out} of {len(rows)} are left out")
     return picture(
         title,
-        "" if released is None else attention,
+        subtitle,
         facts,
-        charts,
+        [chart for chart in charts if chart],
         CHARTS,
         engine="ideal",
         dtypes=_dtypes(rows),
@@ -44,18 +46,19 @@ def _chart(name: str, rows: Sequence[Sequence[Row]], released: int | None) -> Ch
     """Return a figure as bars, or as lines over several contexts if it differs between them."""
     figures = [[row.figures[name] for row in own] for own in rows]
     first = figures[0][0]
+    title = first.label[:1].upper() + first.label[1:]
     if name in CHARTS:
         title = FIGURES[name].chart_title
-    else:
-        title = first.label[:1].upper() + first.label[1:]
     if all(len({figure.value for figure in own}) == 1 for own in figures):
-        values = [(own[0].name, known[0].value) for own, known in zip(rows, figures, strict=True)]
+        values = [(own[0].name, own[0].figures[name].value) for own in rows]
         return bars(name, title, first.unit, values, released)
     series = []
     for i in shown(len(rows), released):
-        points = tuple((int(row.workload.context), row.figures[name].value) for row in rows[i])
+        points = sorted((int(row.workload.context), row.figures[name].value) for row in rows[i])
         label = rows[i][0].name
-        series.append(Series(f"{label} *" if i == released else label, tuple(sorted(points))))
+        if i == released:
+            label = f"{label} *"
+        series.append(Series(label, tuple(points)))
     return Lines(
         name,
         title,
@@ -73,9 +76,8 @@ def _dtypes(rows: Sequence[Sequence[Row]]) -> str:
     parts: dict[str, list[str]] = {}
     for label, key in (("weights", "dtype"), ("cache", "kv_dtype")):
         by_dtype = grouped((str(workload[key]), name) for name, workload in facts.items())
-        several = len(by_dtype) > 1
-        listed = [
-            f"{dtype} ({', '.join(of)})" if several else dtype for dtype, of in by_dtype.items()
-        ]
+        listed = list(by_dtype)
+        if len(by_dtype) > 1:
+            listed = [f"{dtype} ({', '.join(names)})" for dtype, names in by_dtype.items()]
         parts.setdefault(", ".join(listed), []).append(label)
     return ", ".join(f"{' and '.join(labels)} in {dtypes}" for dtypes, labels in parts.items())

@@ -1,7 +1,7 @@
 """The report of `attncalc compare`: variants of one model's attention, or several models."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...attention import Variant
 from ...cost.cheaper import LONGEST, Cheaper, cheaper
@@ -44,27 +44,29 @@ def compare_variants(
     if same_params:
         width_of_mlps(model)
     by_name = variants(model, further, same_params=same_params)
-    rows = rows_at([(name, variant, workload) for name, variant in by_name.items()], contexts)
-    released = next(
-        i for i, variant in enumerate(by_name.values()) if variant.stacks == model.stacks
-    )
-    first = rows[released][0]
     compared = list(by_name.values())
+    rows = rows_at([(name, variant, workload) for name, variant in by_name.items()], contexts)
+    released = [variant.stacks for variant in compared].index(model.stacks)
+    first = rows[released][0]
     at_contexts = [row.workload for row in rows[0]]
-    kinds = dict.fromkeys(Variant.parse(text).title for text in further)
-    own = [(name, by_name[name], workload) for name in kinds if by_name.get(name, model) != model]
     lines = heading(model, *_workload_line(model, at_contexts))
-    crossovers = _crossovers([(first.name, model, workload), *own], _longest(at_contexts))
-    if contexts[1:]:
-        caches = {}
-    else:
+    kinds = dict.fromkeys(Variant.parse(text).title for text in further)
+    named = [(first.name, model, workload)]
+    for name in kinds:
+        if by_name.get(name, model) != model:
+            named.append((name, by_name[name], workload))
+    crossovers = _crossovers(named, _longest(at_contexts))
+    answer = []
+    if not contexts[1:]:
         caches = {row.name: row.figures["kv_cache"] for (row,) in rows}
-    answer = [*(_cache_note(caches, name, first.name) for name in kinds), crossovers.pop("answer")]
-    layers = [
-        (row.facts(released=i == released), tuple(row.figures.values()))
-        for i, variant_rows in enumerate(rows)
-        for row in variant_rows
-    ]
+        answer = [_cache_note(caches, name, first.name) for name in kinds]
+    answer.append(_crossovers_text(crossovers))
+    layers = []
+    for i, of_variant in enumerate(rows):
+        layers += _layers(of_variant, released=i == released)
+    notes = _variant_notes(rows[released], compared)
+    if same_params:
+        notes = (_SAME_PARAMS, *notes)
     return Report(
         "compare",
         lines,
@@ -75,11 +77,11 @@ def compare_variants(
         context_tables(rows, released)
         if contexts[1:]
         else (variant_table([row for (row,) in rows], released),),
-        (*([_SAME_PARAMS] if same_params else ()), *_variant_notes(rows[released], compared)),
+        notes,
         rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines, released),
         answer="\n".join(filter(None, answer)),
-        **crossovers,
+        extra={"crossovers": _crossover_facts(crossovers)},
     )
 
 
@@ -91,34 +93,46 @@ def compare_models(
 
     With `contexts`, at each of them in place of the workloads' own.
     """
-    named = [(m.name, m, w) for m, w in zip(models, workloads, strict=True)]
+    named = [
+        (model.name, model, workload) for model, workload in zip(models, workloads, strict=True)
+    ]
     rows = rows_at(named, contexts)
     first = rows[0][0]
     at_contexts = [row.workload for row in rows[0]]
     titles = {model.name: model.title for model in models}
-    title = ", ".join(model.title for model in models)
-    assumed = {
-        f"ASSUMED of {model.name}: {model.assumed}": None for model in models if model.assumed
-    }
-    workload_line = ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact)
-    lines = (f"{title}  side by side", *assumed, workload_line)
-    layers = tuple(
-        (row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own
-    )
+    if len(set(titles.values())) < len(models):
+        titles = {}
+    lines = [f"{', '.join(model.title for model in models)}  side by side"]
+    for model in models:
+        assumed = f"ASSUMED of {model.name}: {model.assumed}"
+        if model.assumed and assumed not in lines:
+            lines.append(assumed)
+    lines.append(", ".join(_workload_line(models[0], at_contexts)))
+    layers = [layer for of_model in rows for layer in _layers(of_model, released=True)]
+    longest = [(row[0].model, _longest([at.workload for at in row])) for row in rows]
+    crossovers = _crossovers(named, _longest(at_contexts))
     return Report(
         "compare",
-        lines,
+        tuple(lines),
         models[0].facts(),
         workload_facts(models[0], first.workload),
         tuple(first.figures.values()),
-        layers,
+        tuple(layers),
         context_tables(rows) if contexts[1:] else (model_table([row for (row,) in rows]),),
-        _model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
-        titles=titles if len(set(titles.values())) == len(models) else {},
+        _model_notes(longest),
+        titles=titles,
         rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines),
-        **_crossovers(named, _longest(at_contexts)),
+        answer=_crossovers_text(crossovers),
+        extra={"crossovers": _crossover_facts(crossovers)},
     )
+
+
+def _layers(
+    rows: Sequence[Row], *, released: bool
+) -> list[tuple[dict[str, Any], tuple[Figure, ...]]]:
+    """Return the facts and the figures of a model at each context."""
+    return [(row.facts(released=released), tuple(row.figures.values())) for row in rows]
 
 
 def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
@@ -128,36 +142,49 @@ def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
     tested on its own. Raises AttncalcError if a figure is unknown or does not apply, or a limit is
     in another unit or lacks a baseline.
     """
-    rows = [(facts, {f.name: f for f in figures}) for facts, figures in report.layers]
-    contexts = len({facts["context"] for facts, _ in rows})
-    has_baseline = sum(facts["released"] for facts, _ in rows) > contexts
+    contexts = len({facts["context"] for facts, _ in report.layers})
+    has_baseline = sum(facts["released"] for facts, _ in report.layers) > contexts
+    rows = [{figure.name: figure for figure in figures} for _, figures in report.layers]
+    without_sign = [condition for condition in conditions if not condition.sign]
     tested = []
-    for i, (facts, figures) in enumerate(rows):
+    for i, (facts, _) in enumerate(report.layers):
         name = facts["name"]
-        model = facts["name"] if has_baseline else report.model["name"]
-        label = name if name == model else f"{model} as {name}"
-        label = f"{label} at context {facts['context']}" if contexts > 1 else label
-        baseline = rows[i % contexts][1] if has_baseline else None
-        limits = [one for one in conditions if not (one.sign and has_baseline and i < contexts)]
-        for outcome in checks_of(limits, figures, baseline):
+        model = name
+        label = name
+        baseline = None
+        limits = list(conditions)
+        if has_baseline:
+            baseline = rows[i % contexts]
+            if i < contexts:  # a change of the first model from itself
+                limits = without_sign
+        else:
+            model = report.model["name"]
+            if name != model:
+                label = f"{model} as {name}"
+        if contexts > 1:
+            label = f"{label} at context {facts['context']}"
+        for outcome in checks_of(limits, rows[i], baseline):
             tested.append((label, model, facts["context"], outcome))
     return with_outcomes(report, tested)
 
 
 def _workload_line(model: ModelSpec, workloads: Sequence[Workload]) -> list[str]:
+    """Return the batch, the contexts and what is computed, for a heading."""
     first = workloads[0]
-    contexts = [
-        count(workload.context)
-        for workload in sorted(workloads, key=lambda workload: int(workload.context))
-    ]
-    return [
-        f"batch {count(first.batch)}",
-        f"{len(contexts)} contexts from {contexts[0]} to {contexts[-1]}"
-        if contexts[1:]
-        else f"context {contexts[0]}",
-        f"source {count(first.source)}" if first.source else "",
-        "prefill and one decode step" if model.main.has_cache else "prefill",
-    ]
+    facts = [f"batch {count(first.batch)}"]
+    contexts = sorted(int(workload.context) for workload in workloads)
+    shortest = count(contexts[0])
+    if len(contexts) > 1:
+        facts.append(f"{len(contexts)} contexts from {shortest} to {count(contexts[-1])}")
+    else:
+        facts.append(f"context {shortest}")
+    if first.source:
+        facts.append(f"source {count(first.source)}")
+    if model.main.has_cache:
+        facts.append("prefill and one decode step")
+    else:
+        facts.append("prefill")
+    return facts
 
 
 def _longest(workloads: Sequence[Workload]) -> Workload:
@@ -166,26 +193,22 @@ def _longest(workloads: Sequence[Workload]) -> Workload:
 
 def _variant_notes(released: Sequence[Row], compared: Sequence[ModelSpec]) -> tuple[str, ...]:
     model = released[0].model
-    workloads = [row.workload for row in released]
-    legend = "* as released. attn.: parameters of attention."
-    if model.main.has_cache and not released[1:]:
-        scores = released[0].figures["decode_flop_per_cache_byte"].human
-        legend += " FLOP/byte: of a decode step, per byte of weights and cache. "
-        legend += f"The scores as released do {scores} FLOP per byte of the cache."
-    kinds = {kind for variant in compared for kind in attention_of(variant).split("/")}
-    if "MQA" in kinds and "MLA" not in kinds:
-        legend += " --attention mla:512 adds MLA."
-    notes = [*context_notes(model, _longest(workloads)), legend, *_decode_notes([model, *compared])]
-    notes += model_notes(model)
-    assumed = [
-        note.partition(": ") for variant in compared for note in variant.notes[len(model.notes) :]
+    notes = [
+        *context_notes(model, _longest([row.workload for row in released])),
+        _legend(released, compared),
+        *_decode_notes([model, *compared]),
+        *model_notes(model),
     ]
-    for text, names in grouped(
-        (text, name.removeprefix("As ")) for name, _, text in assumed
-    ).items():
-        notes.append(
-            f"As {names[0]} to {names[-1]}: {text}" if names[1:] else f"As {names[0]}: {text}"
-        )
+    assumed = []
+    for variant in compared:
+        for note in variant.notes[len(model.notes) :]:
+            name, _, text = note.partition(": ")
+            assumed.append((text, name.removeprefix("As ")))
+    for text, names in grouped(assumed).items():
+        if len(names) > 1:
+            notes.append(f"As {names[0]} to {names[-1]}: {text}")
+        else:
+            notes.append(f"As {names[0]}: {text}")
     if any(device_notes(variant) for variant in compared):
         notes.append(
             f"With {model.tp} devices, several devices store the same KV head if there are fewer "
@@ -194,16 +217,28 @@ def _variant_notes(released: Sequence[Row], compared: Sequence[ModelSpec]) -> tu
     return tuple(dict.fromkeys(notes))
 
 
+def _legend(released: Sequence[Row], compared: Sequence[ModelSpec]) -> str:
+    """Return what the table's columns are, and how another variant is added."""
+    sentences = ["* as released. attn.: parameters of attention."]
+    if released[0].model.main.has_cache and len(released) == 1:
+        scores = released[0].figures["decode_flop_per_cache_byte"].human
+        sentences += [
+            "FLOP/byte: of a decode step, per byte of weights and cache.",
+            f"The scores as released do {scores} FLOP per byte of the cache.",
+        ]
+    kinds = {kind for variant in compared for kind in attention_of(variant).split("/")}
+    if "MQA" in kinds and "MLA" not in kinds:
+        sentences.append("--attention mla:512 adds MLA.")
+    return " ".join(sentences)
+
+
 def _model_notes(models: Sequence[tuple[ModelSpec, Workload]]) -> tuple[str, ...]:
-    notes = [
-        _of(model, note) for model, workload in models for note in context_notes(model, workload)
-    ]
+    notes = []
+    for model, workload in models:
+        notes += [_of(model, note) for note in context_notes(model, workload)]
     notes += _decode_notes([model for model, _ in models])
-    notes += [
-        _of(model, note)
-        for model, _ in models
-        for note in (*device_notes(model), *model_notes(model))
-    ]
+    for model, _ in models:
+        notes += [_of(model, note) for note in (*device_notes(model), *model_notes(model))]
     return tuple(dict.fromkeys(notes))
 
 
@@ -216,44 +251,53 @@ def _decode_notes(models: Sequence[ModelSpec]) -> list[str]:
     return notes
 
 
-def _crossovers(
-    named: Sequence[tuple[str, ModelSpec, Workload]], longest: Workload
-) -> dict[str, Any]:
-    """Return a report's answer and facts: from which context each model is cheaper than the
-    first.
-    """
+# From which context a model is cheaper than the first, by the names of both.
+_Crossovers: TypeAlias = list[tuple[tuple[str, str], list[Cheaper]]]
+
+
+def _crossovers(named: Sequence[tuple[str, ModelSpec, Workload]], longest: Workload) -> _Crossovers:
+    """Return from which context each model is cheaper than the first."""
     (first, model, workload), *others = named
-    limit = max(
-        int(longest.context), min([LONGEST, *(m.max_context for _, m, _ in named if m.max_context)])
-    )
-    pairs = [
+    limit = LONGEST
+    for _, each, _ in named:
+        if each.max_context:
+            limit = min(limit, each.max_context)
+    limit = max(limit, int(longest.context))
+    return [
         ((first, name), cheaper((model, other), (workload, own), limit))
         for name, other, own in others
     ]
-    return {
-        "answer": "\n".join(_cheaper_note(names, found) for names, found in pairs if found),
-        "extra": {
-            "crossovers": [
-                _crossover(names, found) for names, of_pair in pairs for found in of_pair
-            ]
-        },
-    }
+
+
+def _crossovers_text(crossovers: _Crossovers) -> str:
+    """Return a sentence per pair of models; '' without pairs."""
+    return "\n".join(_cheaper_note(names, found) for names, found in crossovers if found)
+
+
+def _crossover_facts(crossovers: _Crossovers) -> list[dict[str, Any]]:
+    """Return the crossovers for JSON."""
+    return [_crossover(names, one) for names, found in crossovers for one in found]
 
 
 def _cache_note(caches: Mapping[str, Figure], name: str, released: str) -> str:
     """Return a sentence about a variant's cache and that of the released attention, or of MHA; ""
     without both.
     """
-    other = "MHA" if name == released else released
-    own, base = (int(caches[one].value or 0) if one in caches else 0 for one in (name, other))
-    if name == other or not own or not base:
+    other = released
+    if name == released:
+        other = "MHA"
+    if name == other or name not in caches or other not in caches:
         return ""
+    own = int(caches[name].value or 0)
+    base = int(caches[other].value or 0)
+    if not own or not base:
+        return ""
+    cached = f"{name} caches {caches[name].human}, and {other} {caches[other].human}"
     factor = times(ratio(base, own))
-    difference = f"{human(abs(base - own), BYTES)} {'more' if base > own else 'less'}"
-    return (
-        f"{name} caches {caches[name].human}, and {other} {caches[other].human}: {factor} as "
-        f"much, {difference}."
-    )
+    difference = human(abs(base - own), BYTES)
+    if base > own:
+        return f"{cached}: {factor} as much, {difference} more."
+    return f"{cached}: {factor} as much, {difference} less."
 
 
 def _crossover(names: tuple[str, str], found: Cheaper) -> dict[str, Any]:
@@ -276,25 +320,32 @@ def _cheaper_note(names: tuple[str, str], found: Sequence[Cheaper]) -> str:
     """
     facts = []
     for crossing in found:
-        words = _WORDS[crossing.figure]
-        # where two lines cross, the figures may be equal at one context
-        ranges = [
-            (context, words[sign])
-            for context, sign in crossing.ranges
-            if sign or not crossing.ranges[2:]
-        ]
-        context, word = ranges[-1]
-        text = f"{word} from a context of {count(context)}"
-        if not ranges[1:]:
-            text = f"{word} at every context up to {count(crossing.limit)}"
-        elif ranges[2:]:
-            text = ", ".join(f"{word} from {count(context)}" for context, word in ranges)
-        step = f" (in steps of {count(crossing.step)})" if crossing.step > 1 else ""
-        facts.append(f"{_SUBJECTS[crossing.figure]} {text}{step}")
+        text = f"{_SUBJECTS[crossing.figure]} {_ranges_text(crossing)}"
+        if crossing.step > 1:
+            text = f"{text} (in steps of {count(crossing.step)})"
+        facts.append(text)
     return f"{names[1]} against {names[0]}: {'; '.join(facts)}."
+
+
+def _ranges_text(crossing: Cheaper) -> str:
+    """Return 'smaller at every context up to 131,072', 'smaller from a context of 513', or 'larger
+    from 1, smaller from 513, larger from 4,097'.
+    """
+    words = _WORDS[crossing.figure]
+    ranges = [(context, words[sign]) for context, sign in crossing.ranges]
+    if len(ranges) > 2:
+        # where two lines cross, the figures may be equal at one context
+        ranges = [(context, words[sign]) for context, sign in crossing.ranges if sign]
+    context, word = ranges[-1]
+    if len(ranges) == 1:
+        return f"{word} at every context up to {count(crossing.limit)}"
+    if len(ranges) == 2:
+        return f"{word} from a context of {count(context)}"
+    return ", ".join(f"{word} from {count(context)}" for context, word in ranges)
 
 
 def _of(model: ModelSpec, note: str) -> str:
     """Return a note with the model's title before it; a warning still starts with 'warning: '."""
-    text = note.removeprefix(WARNING)
-    return f"{WARNING if text != note else ''}{model.title}: {text}"
+    if note.startswith(WARNING):
+        return f"{WARNING}{model.title}: {note.removeprefix(WARNING)}"
+    return f"{model.title}: {note}"

@@ -28,28 +28,40 @@ def variants(
     Raises AttncalcError if one of `further` is not a variant.
     """
     heads = int(model.main.leading.widths().n_heads)
-    by_name = {}
+    by_name: dict[str, ModelSpec] = {}
 
     def variant_of(text: str) -> ModelSpec:
         variant = model.with_attention(text)
-        return (_with_params_of(model, variant) if same_params else variant).shard(model.tp)
+        if same_params:
+            variant = _with_params_of(model, variant)
+        return variant.shard(model.tp)
+
+    def is_new(variant: ModelSpec) -> bool:
+        return all(variant.stacks != known.stacks for known in by_name.values())
 
     for n in _divisors(heads):
         try:
             variant = variant_of(f"gqa:{n}")
         except AttncalcError:  # n does not divide another layer's heads, or the devices
             continue
-        by_name["MHA" if n == heads else "MQA" if n == 1 else f"GQA-{n}"] = variant
+        by_name[_name_of(n, heads)] = variant
     for text in further:
         variant = variant_of(text)
-        if variant.stacks not in [known.stacks for known in by_name.values()]:
+        if is_new(variant):
             by_name[Variant.parse(text).title] = variant
-    if model.stacks not in [known.stacks for known in by_name.values()]:
+    if is_new(model):
         # 'MLA-512', or 'MLA-512/GQA-8' if layers differ
-        by_name["/".join(dict.fromkeys(layers.attention.tag for layers in model.main.layers))] = (
-            model
-        )
+        tags = dict.fromkeys(layers.attention.tag for layers in model.main.layers)
+        by_name["/".join(tags)] = model
     return by_name
+
+
+def _name_of(kv_heads: int, heads: int) -> str:
+    if kv_heads == heads:
+        return "MHA"
+    if kv_heads == 1:
+        return "MQA"
+    return f"GQA-{kv_heads}"
 
 
 def _with_params_of(model: ModelSpec, variant: ModelSpec) -> ModelSpec:
@@ -57,9 +69,8 @@ def _with_params_of(model: ModelSpec, variant: ModelSpec) -> ModelSpec:
     of the model.
     """
     width = width_of_mlps(model)
-    before, wider = (
-        int(params(one).total) for one in (variant, what_if(variant, d_ff=width + model.tp))
-    )
+    before = int(params(variant).total)
+    wider = int(params(what_if(variant, d_ff=width + model.tp)).total)
     more = round((int(params(model).total) - before) / (wider - before))
     return what_if(variant, d_ff=width + more * model.tp)
 
@@ -80,5 +91,8 @@ def _divisors(number: int) -> list[int]:
         raise AttncalcError(
             f"compare: n_heads: {count(number)} is more than {count(MAX_HEADS)}", "correct n_heads"
         )
-    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return sorted({*small, *(number // n for n in small)}, reverse=True)
+    divisors = set()
+    for n in range(1, math.isqrt(number) + 1):
+        if number % n == 0:
+            divisors |= {n, number // n}
+    return sorted(divisors, reverse=True)

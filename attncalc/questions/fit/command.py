@@ -125,7 +125,8 @@ def fit(
     )
     report = _report(request, log, screen, with_bounds=with_bounds)
     plot.write(report, output, needs=_PICTURE_NEEDS)
-    raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
+    is_yes = report.extra["agrees"] if log else report.extra["fits"]
+    raise typer.Exit(0 if is_yes else 1)
 
 
 def _refuse_log(name: str) -> None:

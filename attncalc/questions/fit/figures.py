@@ -3,21 +3,24 @@ engines have.
 """
 
 from collections.abc import Container
+from typing import TypeAlias
 
 from ...engines.base import NO_LIMIT
-from ...engines.runtime import RuntimeMemory
 from ...model import plural
 from ...quantity import Quantity, Ratio
 from ...serving.answer import Answer
 from ...serving.fit import FitResult, Limits
 from ...serving.memory_budget import MemoryBudget
 from ...serving.weights import Weights
-from ...show.figures import FigureRow, FigureRows, Given, ratio_row
+from ...show.figures import FigureRow, FigureRows, Given, Number, ratio_row
 from ...show.report import Figure
 from ...show.users import user_figures
 from ...units import BYTES, NO_UNIT, TOKENS, count
 from .tiers import ROWS as TIERS
 from .tiers import tier_values
+
+# Values by the names of their figures.
+Values: TypeAlias = "dict[str, Number | Given]"
 
 _GIVEN = "as given"
 _ESTIMATED = "an estimate: --reserve replaces it"
@@ -27,6 +30,8 @@ _NO_BLOCKS = "for an engine without blocks"
 _NO_LIMIT = "without a limit"
 _NO_RAM = "if no size of host memory is known"
 _LLAMACPP = "for other engines than llama.cpp"
+# llama.cpp's buffers, by the names of their figures.
+_BUFFERS = ("compute_buffer", "host_compute_buffer", "model_buffer")
 # The figures that are also given of all replicas together.
 TOTALS = ("concurrency", "max_batch", "kv_tokens")
 _ENDS = {"low": "least", "high": "most"}
@@ -272,82 +277,104 @@ def fit_figures(
     number.
     """
     result = answer.result
-    resolved = answer.resolved
-    budget = result.budget
-    pool = result.pool
-    request = resolved.request
-    details = {detail.name: detail.quantity for detail in pool.details}
-    if budget.reserve:
-        buffers = {d.name: d.quantity for d in budget.reserve.runtime.details}
-    else:
-        buffers = {}
-    share = budget.share.option.removeprefix("--") if budget.share else ""
-    weights = budget.weights
-    reserve = budget.reserve
-    runtime = "runtime, estimated" if reserve and request.reserve is None else ""
-    batch = plural(resolved.workload.batch, "request")
-    context = count(resolved.workload.context)
-    if "max_n_gpu_layers" in searched:
-        most_layers = answer.least_offload("n_gpu_layers")
-    else:
-        most_layers = None
-    without_dcp = answer.without_dcp if "kv_tokens_without_dcp" in searched else None
-    limits: dict[str, Quantity | Ratio | None] = dict.fromkeys(_LIMITS)
-    if any(name in searched for name in _LIMITS):
-        values = (
-            Quantity(value) if isinstance(value, int) else value
-            for one in answer.limits
-            for value in one
-        )
-        limits = dict(zip(_LIMITS, values, strict=True))
-    if any(name in searched for name in TIERS):
-        tiers = tier_values(answer)
-    else:
-        tiers = dict.fromkeys(TIERS)
-    if "min_n_cpu_moe" in searched:
-        fewest_experts = answer.least_offload("n_cpu_moe")
-    else:
-        fewest_experts = None
     return FIGURES.filled(
         result.layout.source,
         of,
-        gpu_memory=Given(
-            budget.memory, source="; ".join(resolved.gpu.sources) if resolved.gpu else _GIVEN
-        ),
-        usable_memory=Given(
-            budget.usable, f"what the engine takes, {share}" if share else "", _GIVEN
-        ),
-        weights=Given(weights and weights.total, f"weights in {weights.dtype}" if weights else ""),
-        reserve=Given(
-            reserve and reserve.total, runtime, _ESTIMATED if request.reserve is None else _GIVEN
-        ),
-        kv_memory=Given(budget.kv_memory, source="what is left" if budget.memory else _GIVEN),
-        kv_memory_low=Quantity(budget.kv_memory_low),
-        kv_memory_high=Quantity(budget.kv_memory_high),
-        kv_bytes_per_sequence=Given(_one_sequence(result), f"one request of {context} tokens"),
-        kv_needed=Given(result.needed, f"{batch} of {context} tokens"),
-        kv_bytes_per_block=details.get("kv_bytes_per_block"),
-        kv_blocks=pool.blocks,
-        kv_tokens=None if pool.tokens == NO_LIMIT else pool.tokens,
-        kv_tokens_without_dcp=without_dcp and without_dcp.pool.tokens,
-        concurrency=pool.concurrency,
-        max_context=Given(result.max_context, f"longest context of {batch}"),
-        max_batch=Given(result.max_batch, f"maximum requests of {context} tokens"),
-        min_gpus=answer.fewest_gpus if "min_gpus" in searched else None,
-        **{
-            name: buffers.get(name)
-            for name in ("compute_buffer", "host_compute_buffer", "model_buffer")
-        },
-        host_memory=None
-        if result.host is None
-        else Given(Quantity(result.host.limit), source=_GIVEN),
-        host_needed=None if result.host_needed is None else Quantity(result.host_needed),
-        max_n_gpu_layers=None if most_layers is None else Quantity(most_layers),
-        min_n_cpu_moe=None if fewest_experts is None else Quantity(fewest_experts),
-        **_weight_parts(weights, resolved.engine.title),
-        **tiers,
-        **limits,
+        **_budget_values(result),
+        **_cache_values(result),
+        **_host_values(result),
+        **_searched_values(answer, searched),
+        **_weight_parts(result.budget.weights, answer.resolved.engine.title),
     )
+
+
+def _budget_values(result: FitResult) -> Values:
+    """Return the memory of one GPU, what is held besides the cache, and what is left for it."""
+    budget = result.budget
+    gpu = result.resolved.gpu
+    source_of_gpu = _GIVEN
+    if gpu:
+        source_of_gpu = "; ".join(gpu.sources)
+    usable = Given(budget.usable, source=_GIVEN)
+    if budget.share:
+        share = budget.share.option.removeprefix("--")
+        usable = usable._replace(label=f"what the engine takes, {share}")
+    weights = Given(None)
+    if budget.weights:
+        weights = Given(budget.weights.total, f"weights in {budget.weights.dtype}")
+    is_estimated = result.resolved.request.reserve is None
+    reserve = Given(None, source=_ESTIMATED if is_estimated else _GIVEN)
+    if budget.reserve:
+        reserve = reserve._replace(
+            value=budget.reserve.total, label="runtime, estimated" if is_estimated else ""
+        )
+    return {
+        "gpu_memory": Given(budget.memory, source=source_of_gpu),
+        "usable_memory": usable,
+        "weights": weights,
+        "reserve": reserve,
+        "kv_memory": Given(budget.kv_memory, source="what is left" if budget.memory else _GIVEN),
+        "kv_memory_low": Quantity(budget.kv_memory_low),
+        "kv_memory_high": Quantity(budget.kv_memory_high),
+    }
+
+
+def _cache_values(result: FitResult) -> Values:
+    """Return what one request and the batch need, and what the memory for the cache holds."""
+    workload = result.resolved.workload
+    batch = plural(workload.batch, "request")
+    context = count(workload.context)
+    pool = result.pool
+    details = {detail.name: detail.quantity for detail in pool.details}
+    return {
+        "kv_bytes_per_sequence": Given(_one_sequence(result), f"one request of {context} tokens"),
+        "kv_needed": Given(result.needed, f"{batch} of {context} tokens"),
+        "kv_bytes_per_block": details.get("kv_bytes_per_block"),
+        "kv_blocks": pool.blocks,
+        "kv_tokens": None if pool.tokens == NO_LIMIT else pool.tokens,
+        "concurrency": pool.concurrency,
+        "max_context": Given(result.max_context, f"longest context of {batch}"),
+        "max_batch": Given(result.max_batch, f"maximum requests of {context} tokens"),
+    }
+
+
+def _host_values(result: FitResult) -> Values:
+    """Return llama.cpp's buffers, and what it needs of the host's memory."""
+    values: Values = dict.fromkeys(_BUFFERS)
+    if result.budget.reserve:
+        for detail in result.budget.reserve.runtime.details:
+            if detail.name in values:
+                values[detail.name] = detail.quantity
+    host_memory = None
+    if result.host is not None:
+        host_memory = Given(Quantity(result.host.limit), source=_GIVEN)
+    return {**values, "host_memory": host_memory, "host_needed": _with_formula(result.host_needed)}
+
+
+def _searched_values(answer: Answer, searched: Container[str]) -> Values:
+    """Return the figures of _SEARCHED; those that are not searched for have no number."""
+    values: Values = dict.fromkeys(_SEARCHED)
+    if "min_gpus" in searched:
+        values["min_gpus"] = answer.fewest_gpus
+    if "max_n_gpu_layers" in searched:
+        values["max_n_gpu_layers"] = _with_formula(answer.least_offload("n_gpu_layers"))
+    if "min_n_cpu_moe" in searched:
+        values["min_n_cpu_moe"] = _with_formula(answer.least_offload("n_cpu_moe"))
+    if "kv_tokens_without_dcp" in searched and answer.without_dcp:
+        values["kv_tokens_without_dcp"] = answer.without_dcp.pool.tokens
+    if any(name in searched for name in TIERS):
+        values.update(tier_values(answer))
+    if any(name in searched for name in _LIMITS):
+        limits = [_with_formula(value) for at_end in answer.limits for value in at_end]
+        values.update(zip(_LIMITS, limits, strict=True))
+    return values
+
+
+def _with_formula(value: int | Ratio | None) -> Number:
+    """Return a number that was searched for as a figure's value."""
+    if isinstance(value, int):
+        return Quantity(value)
+    return value
 
 
 def _weight_parts(weights: Weights | None, engine: str) -> dict[str, Given]:
@@ -378,33 +405,34 @@ def detail_figures(result: FitResult, main: Container[str], of: str = "") -> tup
 
 def term_figures(budget: MemoryBudget) -> tuple[Figure, ...]:
     """Return the terms of a budget's formulas that have a formula themselves, for --explain."""
-    weights = budget.weights.parts if budget.weights else ()
-    runtime = budget.reserve.runtime if budget.reserve else RuntimeMemory()
-    return (
-        *(
-            Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, _GIVEN)
-            for name, label, part in weights
-            if name not in WEIGHT_PARTS
-        ),
-        *(
-            Figure(part.name, part.label, part.expected, BYTES, part.source)
-            for part in runtime.parts
-            if part.name not in {detail.name for detail in runtime.details}
-        ),
-        *(
-            Figure(name, label, term, BYTES if "bytes" in name else NO_UNIT, _ESTIMATED)
-            for name, label, term in runtime.terms
-        ),
-    )
+    figures = []
+    if budget.weights:
+        for name, label, term in budget.weights.parts:
+            if name not in WEIGHT_PARTS:
+                figures.append(Figure(name, label, term, _unit_of_term(name), _GIVEN))
+    if budget.reserve:
+        runtime = budget.reserve.runtime
+        details = {detail.name for detail in runtime.details}
+        for part in runtime.parts:
+            if part.name not in details:
+                figures.append(Figure(part.name, part.label, part.expected, BYTES, part.source))
+        for name, label, term in runtime.terms:
+            figures.append(Figure(name, label, term, _unit_of_term(name), _ESTIMATED))
+    return tuple(figures)
+
+
+def _unit_of_term(name: str) -> str:
+    if "bytes" in name:
+        return BYTES
+    return NO_UNIT
 
 
 def totals(result: FitResult) -> dict[str, int | float | None]:
     """Return what fits in all replicas together, by the names of TOTALS."""
     replicas = result.resolved.replicas
-    tokens = result.pool.tokens
-    all_together = (
-        float(result.pool.concurrency) * replicas,
-        result.requests_of_all_replicas,
-        None if tokens == NO_LIMIT else int(tokens) * replicas,
-    )
+    tokens = None
+    if result.pool.tokens != NO_LIMIT:
+        tokens = int(result.pool.tokens) * replicas
+    concurrency = float(result.pool.concurrency) * replicas
+    all_together = (concurrency, result.requests_of_all_replicas, tokens)
     return dict(zip(TOTALS, all_together, strict=True))

@@ -348,9 +348,13 @@ def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
 
 def model_by_name(log: StartupLog) -> ModelSpec | None:
     """Return the preset that the log names; None if it names none."""
-    copy = unquantized(log.model) if log.model else None
-    preset = copy[0] if copy else _preset_of(log.model) if log.model else None
-    return load(preset) if preset else None
+    if not log.model:
+        return None
+    copy = unquantized(log.model)
+    preset = copy[0] if copy else _preset_of(log.model)
+    if preset is None:
+        return None
+    return load(preset)
 
 
 def _preset_of(name: str) -> str | None:

@@ -209,22 +209,27 @@ def _on_one_screen(
 def _changes_forms(answer: Answer, *, with_command: bool) -> Iterator[Form]:
     """Yield the tables of all changes, then those of fewer, with the best of each cost."""
     changes = answer.changes
+    yield Form(_tables_of_changes(answer, changes, with_command=with_command))
     lines = [len(change_rows(change)) for change in changes]
-    shown: tuple[Suggestion, ...] | None = None
-    for room in range(sum(lines), sum(lines[:1]) - 1, -1):
-        fewer = best_of_each_cost(changes, lines, room) if changes else ()
-        if fewer == shown:
-            continue
-        shown = fewer
-        tables = changes_tables(answer, shown)
-        left_out = {}
-        if len(shown) < len(changes):
-            left_out["change"] = len(changes) - len(shown)
-        yield Form(
-            tuple(table for table in tables if with_command or not table.code),
-            loss=_CHANGES,
-            left_out=left_out,
-        )
+    shown = changes
+    for room in range(sum(lines) - 1, sum(lines[:1]) - 1, -1):
+        fewer = best_of_each_cost(changes, lines, room)
+        if fewer != shown:
+            shown = fewer
+            yield Form(
+                _tables_of_changes(answer, shown, with_command=with_command),
+                loss=_CHANGES,
+                left_out={"change": len(changes) - len(shown)},
+            )
+
+
+def _tables_of_changes(
+    answer: Answer, changes: Sequence[Suggestion], *, with_command: bool
+) -> tuple[Table, ...]:
+    tables = changes_tables(answer, changes)
+    if with_command:
+        return tuple(tables)
+    return tuple(table for table in tables if not table.code)
 
 
 def shown_notes(

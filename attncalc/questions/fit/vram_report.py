@@ -11,10 +11,10 @@ from ...serving.fit import Deployment
 from ...serving.vram import Need, UsualGpu, Vram
 from ...show.answer_rows import AnswerColumn, answer_table, text_column, transposed
 from ...show.bar import gib, gib_range
+from ...show.blocks import Form, on_one_screen
 from ...show.figures import SUM, FigureRow, FigureRows, Given
 from ...show.report import Figure, Report, Table, workload_facts
 from ...show.request import request_facts
-from ...show.text import first_that_fits
 from ...show.users import unshared
 from ...units import BYTES, GIB, count, human
 from .figures import FIGURES as FIT_FIGURES
@@ -73,11 +73,11 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
     if found.quant_contexts:
         return report._replace(tables=(_table(found, ()), _quant_contexts_table(found)))
     quants = [_quants_table(found)] if any(quant for _, quant in found.quants) else []
+    if full:
+        return report._replace(tables=(_table(found, found.gpus), *quants))
     # GPUs with little memory leave a screen first
-    left_out = range(1 if full else max(1, len(found.gpus)))
-    return first_that_fits(
-        report._replace(tables=(_table(found, found.gpus[n:]), *quants)) for n in left_out
-    )
+    forms = (Form((_table(found, found.gpus[n:]), *quants)) for n in range(max(1, len(found.gpus))))
+    return on_one_screen(report, [forms, [Form(notes=notes)]])
 
 
 def _answer(of: Need) -> str:

@@ -25,9 +25,10 @@ from ...show.answer_rows import (
     verdict_of_gpus,
 )
 from ...show.bar import gib
+from ...show.blocks import Form, on_one_screen
 from ...show.figures import FigureRow, FigureRows
 from ...show.report import Figure, Report, Table, rows_of, workload_facts
-from ...show.text import HEIGHT, first_that_fits
+from ...show.text import HEIGHT
 from ...show.verdicts import VERDICTS
 from ...units import NO_UNIT, TOKENS, typed_bytes
 from .report import hardware
@@ -100,9 +101,13 @@ def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = F
     if found.models is None:
         return report._replace(tables=(_table_of_gpus(found.needs, layers, full=full),))
     rows = _rows_of_models(found.needs, layers)
-    shown = [len(rows)] if full else range(len(rows), 0, -1)
-    tables = (_table_of_models(rows[:n], more=n < len(rows) or found.untried > 0) for n in shown)
-    return first_that_fits(report._replace(tables=(table,)) for table in tables)
+    whole = _table_of_models(rows, more=found.untried > 0)
+    if full:
+        return report._replace(tables=(whole,))
+    forms = [Form((whole,))]
+    for n in range(len(rows) - 1, 0, -1):
+        forms.append(Form((_table_of_models(rows[:n], more=True),)))
+    return on_one_screen(report, [forms, [Form(notes=notes)]])
 
 
 def _subject(found: WhatFits) -> str:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from ...cost.training.fits import Asked, Change, TrainResult, overhead, reserved
 from ...cost.training.setup import Training
-from ...cost.training.step import Cached
+from ...cost.training.states import States
+from ...cost.training.step import Cached, StageBudget
 from ...cost.training.work import Duration, Work
 from ...hardware import Gpu
 from ...quantity import Quantity, named, quantity, symbol, total
 from ...records import NamedTuple
-from ...show.figures import SUM, FigureRow, FigureRows, ratio_row
+from ...show.figures import SUM, FigureRow, FigureRows, Number, ratio_row
 from ...show.report import Figure
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, SECONDS, TOKENS
 
-if TYPE_CHECKING:
-    pass
+# Values by the names of their figures.
+Values: TypeAlias = dict[str, Number]
 
-
+# What is held at the peak only, as the budget names it.
+_AT_PEAK = ("activations", "gradients", "logits", "temporary", "communication")
 FIGURES = FigureRows(
     weights=FigureRow("weights", BYTES, "weights on one GPU of the most loaded stage", source=SUM),
     optimizer_states=FigureRow(
@@ -117,29 +119,98 @@ class Answer(NamedTuple):
 
 
 def train_figures(of: Answer) -> tuple[Figure, ...]:
-    run = of.result.run
-    budget = of.result.budget
-    states = budget.states
-    parts = budget.activations
-    at_peak = {
-        name: total(held.size for held in budget.peak.held if held.name == name)
-        for name in ("activations", "gradients", "logits", "temporary", "communication")
-    }
-    weights = total((states.weights, states.frozen_weights))
-    optimizer = total((states.master, states.moments))
-    allocated = total(
-        named(value, name, meaning)
-        for name, value, meaning in (
-            ("weights", weights, "bytes of the weights"),
-            ("optimizer_states", optimizer, "bytes of the optimizer's states"),
-            ("references", states.references, "bytes of reference models"),
-            ("workspaces", budget.workspaces, "bytes of cuBLAS's workspaces"),
-            *((name, value, f"bytes of {name} at the peak") for name, value in at_peak.items()),
-        )
-        if value
+    states = of.result.budget.states
+    return FIGURES.filled(
+        SOURCE,
+        **_state_values(states),
+        **_activation_values(of.result.budget),
+        **_peak_values(of.result.budget),
+        **_needed_values(of.result),
+        **_work_values(of),
+        params_trained=states.trained,
+        params_frozen=states.frozen,
+        host_memory=states.on_host,
     )
-    extra = overhead(run)
-    largest = symbol("largest_tensor", budget.largest, "bytes of the largest tensor")
+
+
+def _state_values(states: States) -> Values:
+    """Return what is held for the whole run, and the gradients of a step."""
+    return {
+        "weights": _weights(states),
+        "optimizer_states": _optimizer_states(states),
+        "references": states.references,
+        "gradients": states.gradients,
+    }
+
+
+def _weights(states: States) -> Quantity:
+    return total((states.weights, states.frozen_weights))
+
+
+def _optimizer_states(states: States) -> Quantity:
+    return total((states.master, states.moments))
+
+
+def _activation_values(budget: StageBudget) -> Values:
+    """Return what is kept for the backward pass, by part."""
+    parts = budget.activations
+    kept = (
+        named(size, f"activations_{part}", f"bytes of activations, {part}")
+        for part, size in parts.items()
+    )
+    outside = total(parts[name] for name in ("embedding", "head") if name in parts)
+    none = quantity(0)
+    return {
+        "activations": total(kept),
+        "activations_attention": parts.get("attention", none),
+        "activations_mlp": parts.get("mlp", none),
+        "activations_norms": parts.get("norms", none),
+        "activations_outside": outside,
+    }
+
+
+def _held_at_peak(budget: StageBudget) -> dict[str, Quantity]:
+    """Return the bytes of each of _AT_PEAK."""
+    return {
+        name: total(held.size for held in budget.peak.held if held.name == name)
+        for name in _AT_PEAK
+    }
+
+
+def _peak_values(budget: StageBudget) -> Values:
+    """Return what is held at the peak, besides what is held for the whole run."""
+    at_peak = _held_at_peak(budget)
+    return {
+        "logits": at_peak["logits"],
+        "temporary": at_peak["temporary"],
+        "communication": at_peak["communication"],
+        "gradients_at_peak": at_peak["gradients"],
+        "activations_at_peak": at_peak["activations"],
+        "workspaces": budget.workspaces,
+        "allocated": _allocated(budget),
+    }
+
+
+def _allocated(budget: StageBudget) -> Quantity:
+    """Return the bytes that tensors hold at the peak, as the sum of what has a name."""
+    states = budget.states
+    parts = [
+        ("weights", _weights(states), "bytes of the weights"),
+        ("optimizer_states", _optimizer_states(states), "bytes of the optimizer's states"),
+        ("references", states.references, "bytes of reference models"),
+        ("workspaces", budget.workspaces, "bytes of cuBLAS's workspaces"),
+    ]
+    for name, size in _held_at_peak(budget).items():
+        parts.append((name, size, f"bytes of {name} at the peak"))
+    return total(named(size, name, meaning) for name, size, meaning in parts if size)
+
+
+def _needed_values(result: TrainResult) -> Values:
+    """Return what a GPU needs, with the allocator's reserve and the CUDA context, and what it
+    has.
+    """
+    run = result.run
+    budget = result.budget
     cached = Cached(
         named(
             budget.cached.logits,
@@ -155,49 +226,35 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
             budget.cached.transposes, "transposes", "bytes of transposed copies of weights in fp8"
         ),
     )
-    reserves = reserved(
-        run, named(allocated, "allocated", "bytes allocated at the peak"), largest, cached
-    )
-    needed = [
+    allocated = named(_allocated(budget), "allocated", "bytes allocated at the peak")
+    largest = symbol("largest_tensor", budget.largest, "bytes of the largest tensor")
+    reserves = reserved(run, allocated, largest, cached)
+    low, expected, high = (
         quantity(size + symbol("context", outside, "bytes of CUDA context and NCCL"))
-        for size, outside in zip(reserves, extra, strict=True)
-    ]
-    none = quantity(0)
-    outside = total(parts[name] for name in ("embedding", "head") if name in parts)
-    return FIGURES.filled(
-        SOURCE,
-        weights=weights,
-        optimizer_states=optimizer,
-        gradients=states.gradients,
-        activations=total(
-            named(size, f"activations_{part}", f"bytes of activations, {part}")
-            for part, size in parts.items()
-        ),
-        **{f"activations_{part}": parts.get(part, none) for part in ("attention", "mlp", "norms")},
-        activations_outside=outside,
-        **{name: at_peak[name] for name in ("logits", "temporary", "communication")},
-        gradients_at_peak=at_peak["gradients"],
-        activations_at_peak=at_peak["activations"],
-        references=states.references,
-        workspaces=budget.workspaces,
-        allocated=allocated,
-        needed_low=needed[0],
-        needed=needed[1],
-        needed_high=needed[2],
-        gpu_memory=symbol("gpu_memory", run.gpu.memory, f"bytes of {run.gpu.title}")
-        if run.gpu
-        else None,
-        host_memory=states.on_host,
-        params_trained=states.trained,
-        params_frozen=states.frozen,
-        step_tokens=_tokens(run),
-        flops_per_step=of.work.per_step,
-        flops_hardware=of.work.hardware,
-        flops_per_token=of.work.per_token,
-        six_n_d=of.work.six_n_d,
-        training_seconds=quantity(int(of.time.seconds)) if of.time else None,
-        gpu_hours=quantity(int(of.time.gpu_hours)) if of.time else None,
+        for size, outside in zip(reserves, overhead(run), strict=True)
     )
+    gpu_memory = None
+    if run.gpu:
+        gpu_memory = symbol("gpu_memory", run.gpu.memory, f"bytes of {run.gpu.title}")
+    return {"needed_low": low, "needed": expected, "needed_high": high, "gpu_memory": gpu_memory}
+
+
+def _work_values(of: Answer) -> Values:
+    """Return the tokens and the FLOPs of a step, and the time of a run."""
+    seconds = None
+    gpu_hours = None
+    if of.time:
+        seconds = quantity(int(of.time.seconds))
+        gpu_hours = quantity(int(of.time.gpu_hours))
+    return {
+        "step_tokens": _tokens(of.result.run),
+        "flops_per_step": of.work.per_step,
+        "flops_hardware": of.work.hardware,
+        "flops_per_token": of.work.per_token,
+        "six_n_d": of.work.six_n_d,
+        "training_seconds": seconds,
+        "gpu_hours": gpu_hours,
+    }
 
 
 def _tokens(run: Training) -> Quantity:

@@ -30,21 +30,27 @@ def _fact(field: dataclasses.Field[Any], meaning: str) -> dict[str, Any]:
     schema.pop("maximum", None)
     if field.default is None:
         schema["description"] += "; null if it does not apply"
-        schema |= {"enum": [*schema["enum"], None]} if "enum" in schema else {}
-        schema |= {"type": [schema["type"], "null"]} if "type" in schema else {}
+        if "enum" in schema:
+            schema["enum"] = [*schema["enum"], None]
+        if "type" in schema:
+            schema["type"] = [schema["type"], "null"]
     return schema
 
 
-_FIELDS = grouped(
-    (field.name, field)
-    for kind in KINDS.values()
-    for field in dataclasses.fields(kind)  # type: ignore[arg-type]
-    if "schema" in field.metadata and field.name not in _HIDDEN
-)
-# {name of a fact: its schema}; a fact whose meaning differs between kinds has all its meanings.
-FACTS = {
-    name: _fact(
-        fields[0], "; or ".join(dict.fromkeys(field.metadata["meaning"] for field in fields))
-    )
-    for name, fields in _FIELDS.items()
-}
+def _facts() -> dict[str, dict[str, Any]]:
+    """Return {name of a fact: its schema}; a fact whose meaning differs between kinds has all its
+    meanings.
+    """
+    declared: list[dataclasses.Field[Any]] = []
+    for kind in KINDS.values():
+        declared += dataclasses.fields(kind)  # type: ignore[arg-type]
+    facts = {}
+    for name, fields in grouped((field.name, field) for field in declared).items():
+        with_schema = [field for field in fields if "schema" in field.metadata]
+        if with_schema and name not in _HIDDEN:
+            meanings = dict.fromkeys(field.metadata["meaning"] for field in with_schema)
+            facts[name] = _fact(with_schema[0], "; or ".join(meanings))
+    return facts
+
+
+FACTS = _facts()

@@ -59,20 +59,20 @@ def read_schema(name: str, title: str, written: Mapping[str, Any]) -> Schema:
     groups = _groups()
     keys = written.get("keys") or _answer(name, written, groups["answer"])
     contract = {"description": written.get("contract", _CONTRACT), "const": title}
-    figure = {} if "keys" in written else {"figure": groups["figure"]}
-    definitions = {
-        key: node or groups[key]
-        for key, node in {**figure, **written.get("definitions", {})}.items()
-    }
-    defined = {"$defs": properties(definitions)} if definitions else {}
-    document = _object({"schema": contract, **properties(keys)})
-    return {
+    schema = {
         "$schema": DIALECT,
         "title": title,
         "description": written["meaning"],
-        **document,
-        **defined,
+        **_object({"schema": contract, **properties(keys)}),
     }
+    definitions = {}
+    if "keys" not in written:
+        definitions["figure"] = groups["figure"]
+    for key, node in written.get("definitions", {}).items():
+        definitions[key] = node or groups[key]
+    if definitions:
+        schema["$defs"] = properties(definitions)
+    return schema
 
 
 def _groups() -> dict[str, Any]:
@@ -83,11 +83,10 @@ def _groups() -> dict[str, Any]:
 
 def _answer(name: str, written: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a command's answer; a command without a model has no workload either."""
+    keys = dict(common)
+    nothing = keys.pop("nothing")
     if "no_model" in written:
-        without_model = {"model": common["nothing"], "workload": common["nothing"]}
-    else:
-        without_model = {}
-    keys = {name: node for name, node in common.items() if name != "nothing"} | without_model
+        keys |= {"model": nothing, "workload": nothing}
     keys |= {key: written[key] for key in ("model", "results") if key in written}
     keys["layers"] = {**common["layers"], "of": written["layers"]}
     if name not in COMMANDS:
@@ -106,8 +105,7 @@ def properties(keys: Mapping[str, Any]) -> dict[str, Schema]:
             found[key] = _schema(node)
         elif "." in group:
             for name, row in _code(group).items():
-                is_figure = isinstance(row, FigureRow)
-                if is_figure:
+                if isinstance(row, FigureRow):
                     found[name] = {"description": row.description, **_value(row)}
                 else:
                     found[name] = row
@@ -151,10 +149,14 @@ def _of_line(line: str) -> Schema:
         found: Schema = {"$ref": f"#/$defs/{name[1:]}"}
     elif name.startswith("@") or "|" in name:
         values = _code(name[1:]) if name.startswith("@") else name.split("|")
-        found = {"enum": [*(get_args(values) or values), *([None] if is_nullable else [])]}
+        allowed = [*(get_args(values) or values)]
+        if is_nullable:
+            allowed.append(None)
+        found = {"enum": allowed}
     else:
         found = dict(_TYPES[name])
-        found["type"] = [found["type"], "null"] if is_nullable else found["type"]
+        if is_nullable:
+            found["type"] = [found["type"], "null"]
     if meaning:
         return {"description": meaning, **found}
     return found
@@ -196,19 +198,26 @@ def _figures(rows: Sequence[FigureRow], sometimes: Iterable[FigureRow]) -> Schem
     The figures of `rows` are in it once each; one that does not apply has the value null. Of a
     pattern, which starts with '^', there may be none or several. Those of `sometimes` may be in it.
     """
-    always = [row for row in rows if not row.name.startswith("^")]
-    patterns = [_figure(row, {"pattern": row.name}) for row in rows if row.name.startswith("^")]
-    further = [*patterns, *(_figure(row, {"const": row.name}) for row in sometimes)]
-    names = {"properties": {"name": {"enum": [row.name for row in always]}}}
-    named = {"anyOf": [names, *further]} if further else names
+    names = []
     contained = []
-    for row in always:
+    further = []
+    for row in rows:
+        if row.name.startswith("^"):
+            further.append(_figure(row, {"pattern": row.name}))
+            continue
+        names.append(row.name)
         described = _figure(row, {"const": row.name})
         contained.append(
             {"description": described.pop("description"), "contains": described, "maxContains": 1}
         )
-    all_of = {"allOf": contained} if contained else {}
-    return {"type": "array", "items": {"$ref": "#/$defs/figure", **named}, **all_of}
+    further += [_figure(row, {"const": row.name}) for row in sometimes]
+    named: Schema = {"properties": {"name": {"enum": names}}}
+    if further:
+        named = {"anyOf": [named, *further]}
+    schema: Schema = {"type": "array", "items": {"$ref": "#/$defs/figure", **named}}
+    if contained:
+        schema["allOf"] = contained
+    return schema
 
 
 def _figure(row: FigureRow, name: Schema) -> Schema:
@@ -218,4 +227,6 @@ def _figure(row: FigureRow, name: Schema) -> Schema:
 
 def _value(row: FigureRow) -> Schema:
     kind = "number" if row.ratio else "integer"
-    return {"type": [kind, "null"] if row.null_if else kind}
+    if row.null_if:
+        return {"type": [kind, "null"]}
+    return {"type": kind}
