@@ -150,6 +150,6 @@ class LatentLayer(AttentionLayer):
 
 
 def _local(weight: Tensor) -> Tensor:
-    """Return the part of a weight that this rank holds; all of it if the layer is not split."""
+    """Return all of a weight; the part of this rank if a test has split the layer over ranks."""
     part: Tensor = weight.to_local() if hasattr(weight, "to_local") else weight
     return part
