@@ -174,7 +174,11 @@ def run() -> int:
 
         completion_init()
     try:
-        code = _run(sys.argv[1:])
+        args = sys.argv[1:]
+        # a command that starts a server or a trainer is a question about it
+        if args and args[0] not in QUESTIONS and not args[0].startswith("-"):
+            args = _with_command(args)
+        code = app(args, standalone_mode=False, prog_name="attncalc")
         sys.stdout.flush()
     except typer.Abort:
         return 130
@@ -216,13 +220,6 @@ def _fail_of(error: Exception) -> int:
         f"this is a bug in attncalc: {truncate(f'{kind}: {error}', 100)}",
         f"please report it with the command that you typed; {DEBUG}=1 shows the traceback",
     )
-
-
-def _run(args: list[str]) -> Any:
-    """Run a command line. One that starts a server or a trainer is a question about it."""
-    if args and args[0] not in QUESTIONS and not args[0].startswith("-"):
-        args = _with_command(args)
-    return app(args, standalone_mode=False, prog_name="attncalc")
 
 
 def _with_command(args: list[str]) -> list[str]:

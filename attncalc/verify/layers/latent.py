@@ -99,7 +99,12 @@ class LatentLayer(AttentionLayer):
         """Attend with the latent as the only key of all heads, and its first kv_lora_rank columns
         as their value.
         """
-        w_k, w_v = self._up_projections()
+        weight: Tensor = self.W_kv_b.weight
+        if hasattr(weight, "to_local"):  # a test has split the layer over ranks
+            weight = weight.to_local()
+        # W_kv_b's parts for K, (n_heads, d_nope, kv_lora_rank), and V, (n_heads, d_v, kv_lora_rank)
+        by_head = weight.unflatten(0, (-1, self.d_nope + self.d_v))
+        w_k, w_v = by_head.split((self.d_nope, self.d_v), dim=1)
         q = self._absorbed_queries(self._queries(x), w_k)
         k = latent
         v = latent[..., : self.rank]
@@ -107,14 +112,6 @@ class LatentLayer(AttentionLayer):
         out = torch.einsum("bhsr,hdr->bshd", out, w_v).flatten(2)
         y: Tensor = self.W_o(out)
         return y
-
-    def _up_projections(self) -> tuple[Tensor, Tensor]:
-        """Return W_kv_b's parts for K, (n_heads, d_nope, kv_lora_rank), and V, (n_heads, d_v,
-        kv_lora_rank).
-        """
-        weight = _local(self.W_kv_b.weight).unflatten(0, (-1, self.d_nope + self.d_v))
-        w_k, w_v = weight.split((self.d_nope, self.d_v), dim=1)
-        return w_k, w_v
 
     def _absorbed_queries(self, q: Tensor, w_k: Tensor) -> Tensor:
         """Return (B, S, n_heads, kv_lora_rank + d_rope): q W_k for the part without position, then
@@ -147,9 +144,3 @@ class LatentLayer(AttentionLayer):
             v = linear(c, up[kind.d_nope :])
             heads.append(one_head(q[..., head * d : (head + 1) * d], k, v, mask))
         return linear(torch.cat(heads, -1), w["W_o.weight"])
-
-
-def _local(weight: Tensor) -> Tensor:
-    """Return all of a weight; the part of this rank if a test has split the layer over ranks."""
-    part: Tensor = weight.to_local() if hasattr(weight, "to_local") else weight
-    return part
