@@ -164,8 +164,7 @@ def _math(
     factor = math.sqrt(scale)
     q_scaled = q_acc * factor
     if is_causal:
-        visible = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device)
-        bias = _as_bias(visible.tril(), q_scaled.dtype)
+        bias = _as_bias(_causal(q, k), q_scaled.dtype)
     else:
         bias = _as_bias(mask, q.dtype)
     k_all = k_acc
@@ -183,6 +182,11 @@ def _math(
     out = torch.matmul(weights, v_all).to(q.dtype)
     del in_dtype
     return out
+
+
+def _causal(q: Tensor, k: Tensor) -> Tensor:
+    """Return the causal mask. The matrix of ones that it is made of is freed here, as in torch."""
+    return torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
 
 
 def _safe_softmax(scores: Tensor) -> Tensor:
