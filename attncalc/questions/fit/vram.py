@@ -177,7 +177,8 @@ def _found(request: VramRequest) -> of_vram.Vram:
         found = _usual_gpu(name, request, MOST_GPUS if gpus else _MOST_OF_LARGEST)
         if found is None:
             continue
-        if gpus and gpus[0].fewest == found.fewest == (found.fewest[0],) * len(found.fewest):
+        is_constant = len(set(found.fewest)) == 1
+        if gpus and is_constant and gpus[0].fewest == found.fewest:
             gpus.pop(0)  # as few of the smaller one are enough
         gpus.insert(0, found)
     return of_vram.Vram(

@@ -278,7 +278,8 @@ def _is_too_large(request: FitRequest) -> bool:
         return False
     dtype = request.weights_dtype or released_dtype(request.model)
     bits = int(weight_bits(dtype)) if dtype else 16
-    gpus = request.gpus or (request.tp or 1) * request.pp * request.dp
+    tp = request.tp or 1
+    gpus = request.gpus or tp * request.pp * request.dp
     return int(params(request.model).total) * bits // 8 > gpus * device.memory
 
 
