@@ -13,7 +13,7 @@ from tables import each
 from attncalc import __version__
 from attncalc.cli import run
 from attncalc.questions import QUESTIONS
-from attncalc.show.schemas import schema_name
+from attncalc.questions.schemas import schema_name
 
 
 def test_the_first_command_of_the_readme(ask: Ask) -> None:

@@ -13,8 +13,8 @@ import pytest
 from asking import REPOSITORY, Ask
 
 from attncalc.config.huggingface import convert_config
+from attncalc.questions.schemas import schema_name
 from attncalc.show import write
-from attncalc.show.schemas import schema_name
 
 MODEL = REPOSITORY / "docs/examples/qwen3-next-80b-a3b"
 COMMAND = ("kv", str(MODEL), "--json")

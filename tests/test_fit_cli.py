@@ -11,8 +11,8 @@ from tables import each
 
 from attncalc import preset_names
 from attncalc.engines import ENGINES
+from attncalc.questions.schemas import schema_name
 from attncalc.questions.verify.catalogue import CATALOGUE
-from attncalc.show.schemas import schema_name
 
 FOUR = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")
 PROMISED = (Path(__file__).parent / "data/json-names.txt").read_text()

@@ -14,7 +14,7 @@ from fuzz.oracles import check_json, check_result
 from fuzz.reduce import reduced
 from tables import each
 
-from attncalc.show.schemas import schema_name
+from attncalc.questions.schemas import schema_name
 
 WRONG_RESULTS = {
     "an unknown exit code": (("kv", "x"), Result(3, "", "", {})),

@@ -13,7 +13,7 @@ from tables import each
 from attncalc import AttncalcError
 from attncalc.config.gpus import gpu, gpu_names, gpu_with, gpus_of, schema
 from attncalc.hardware import Gpu
-from attncalc.show.schemas import schema_name
+from attncalc.questions.schemas import schema_name
 from attncalc.units import DTYPES
 
 REPOSITORY = Path(__file__).parent.parent

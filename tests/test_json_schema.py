@@ -27,11 +27,10 @@ from attncalc.check import Check, Reported, ScalingRow, Timing, VerifyResult
 from attncalc.quantity import quantity
 from attncalc.questions import QUESTIONS
 from attncalc.questions.schema.command import schemas
-from attncalc.questions.schemas import schema
+from attncalc.questions.schemas import schema, schema_name
 from attncalc.questions.verify.report import VerifiedModel, catalogue_report, verify_report
 from attncalc.show import json as as_json
 from attncalc.show.report import Report
-from attncalc.show.schemas import schema_name
 from attncalc.show.schemas.reading import properties
 from attncalc.workload import Workload
 
@@ -127,8 +126,8 @@ def frozen(known: set[str]) -> set[str]:
 
 
 def test_no_name_disappears_from_the_contract() -> None:
-    """A name that is gone, or has another unit, breaks scripts: increase the schema's number in
-    VERSIONS.
+    """A name that is gone, or has another unit, breaks scripts: increase the `version` of its
+    schema.
 
     `python tests/test_json_schema.py` adds new names, and removes old ones if the number is new.
     """
@@ -142,9 +141,10 @@ def test_a_name_leaves_the_contract_with_a_new_version_only(
 ) -> None:
     known = {*promised(), "kv results kv_bytes [B]"}
     assert frozen(known) == known
-    newer = f"{schema_name('kv')}0"
+    older = schema_name("kv")
+    newer = f"{older}0"
     monkeypatch.setitem(schema("kv"), "title", newer)
-    assert frozen(known) == known - {"kv results kv_bytes [B]", schema_name("kv")} | {newer}
+    assert frozen(known) == known - {"kv results kv_bytes [B]", older} | {newer}
 
 
 # The tables of figures

@@ -14,8 +14,8 @@ from tables import each
 
 from attncalc import Workload, load
 from attncalc.questions.kv.report import kv_report
+from attncalc.questions.schemas import schema_name
 from attncalc.show.formats import FORMATS
-from attncalc.show.schemas import schema_name
 from attncalc.show.write import drop_output
 
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc.questions.fit.chart import memory_chart
+from attncalc.questions.schemas import schema_name
 from attncalc.show.bar import Bar as MemoryBar
 from attncalc.show.characters import printable
 from attncalc.show.draw import picture_file
 from attncalc.show.plot.chart import Bar, Bars, Chart, Lines, Picture, Series
 from attncalc.show.plot.picture import render
 from attncalc.show.plot.scale import Axis
-from attncalc.show.schemas import schema_name
 from attncalc.units import BYTES, NO_UNIT, TOKENS
 
 FIT = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "4")

@@ -17,6 +17,7 @@ from attncalc.check import ScalingRow
 from attncalc.questions.compare.report import compare_models, compare_variants
 from attncalc.questions.fit.chart import memory_chart, roofline_chart
 from attncalc.questions.fit.report import fit_report
+from attncalc.questions.schemas import schema_name
 from attncalc.questions.verify.chart import scaling_charts
 from attncalc.serving.request import FitRequest
 from attncalc.serving.roofline import roofline
@@ -25,7 +26,6 @@ from attncalc.show.picture import MAX_BARS, bars, shown
 from attncalc.show.plot import text
 from attncalc.show.plot.chart import Bar, Bars, Lines, Picture, Roof, Series, Stack, known
 from attncalc.show.plot.scale import Axis
-from attncalc.show.schemas import schema_name
 from attncalc.units import BYTES, NO_UNIT, SECONDS, TOKENS
 
 GIB = 2**30

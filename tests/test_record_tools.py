@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from asking import REPOSITORY
 
+from attncalc.questions.schemas import schema_name
 from attncalc.questions.verify.record_files import to_json
-from attncalc.show.schemas import schema_name
 from attncalc.verify.record.machine import file_stem
 
 sys.path.append(str(REPOSITORY / "tools"))

@@ -20,11 +20,11 @@ from asking import Ask, shell, started
 
 from attncalc import AttncalcError, sweep
 from attncalc.config import preset_text
+from attncalc.questions.schemas import schema_name
 from attncalc.questions.sweep.parallel import rows_in_parallel
 from attncalc.questions.sweep.sweep import Sweep
 from attncalc.questions.sweep.watch import Watch
 from attncalc.show.formats import ROW_FORMATS, Rows
-from attncalc.show.schemas import schema_name
 
 AXES: dict[str, Any] = {
     "models": ["llama2-70b", "mistral-7b-v0.1"],

@@ -14,8 +14,8 @@ from asking import REPOSITORY, Answer, Ask, started
 from layers import ENCODER, GROUPED, MHA, WINDOW, ZOO, saved
 
 from attncalc import load
+from attncalc.questions.schemas import schema_name
 from attncalc.questions.verify.catalogue import CATALOGUE, QUICK
-from attncalc.show.schemas import schema_name
 from attncalc.verify import need_torch
 
 need_torch()

@@ -18,12 +18,12 @@ sys.path.insert(0, str(ROOT))
 from attncalc.check import Check, largest_difference  # noqa: E402
 from attncalc.errors import AttncalcError  # noqa: E402
 from attncalc.model import plural  # noqa: E402
+from attncalc.questions.schemas import schema_name  # noqa: E402
 from attncalc.questions.verify.checks import number  # noqa: E402
 from attncalc.questions.verify.record import Document, Row, Run, record_runs, record_verdict  # noqa: E402
 from attncalc.questions.verify.tables import datasheet_shares, percent  # noqa: E402
 from attncalc.search import grouped  # noqa: E402
 from attncalc.show.markdown import escape  # noqa: E402
-from attncalc.show.schemas import schema_name  # noqa: E402
 from attncalc.show.write import save  # noqa: E402
 from attncalc.units import BYTES, count, duration, human, truncate  # noqa: E402
 

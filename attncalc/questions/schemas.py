@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..config.data_files import file_content
-from ..show.schemas import schema_name
 
 _QUESTIONS = Path(__file__).parent
 
@@ -21,7 +20,12 @@ def schema(name: str) -> dict[str, Any]:
     from ..show.schemas.reading import read_schema
 
     folder, file = _place(name)
-    return read_schema(name, schema_name(name), file_content(folder, file))
+    return read_schema(name, file_content(folder, file))
+
+
+def schema_name(name: str) -> str:
+    """Return the name of the schema with its version: 'attncalc.kv/1'."""
+    return str(schema(name)["title"])
 
 
 def further_answers(question: str) -> dict[str, str]:

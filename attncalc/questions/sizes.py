@@ -34,6 +34,7 @@ def sizes_report(reports: Sequence[Report], columns: Mapping[str, str]) -> Repor
         rows=rows,
         has_answers=True,
         extra={"command": first.command},
+        has_fail_if=True,
     )
 
 

@@ -16,11 +16,6 @@ from ..units import BYTES, FLOP, NO_UNIT, PARAMS, Amount, exact, human, parse_am
 from .notes import FAILED
 from .report import Figure, Report
 
-# The commands that have --fail-if, and `fail_if` in JSON.
-COMMANDS = frozenset(
-    {"compare", "fit", "flops", "kv", "memory", "params", "plan", "sizes", "train"}
-)
-
 OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,

@@ -6,7 +6,6 @@ import json
 from typing import IO, Any
 
 from .. import __version__
-from . import fail_if
 from .formats import Rows
 from .jsonl import escape
 from .report import Figure, Report
@@ -23,7 +22,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     """
     assumed = bool(report.model.get("assumed"))
     document = {
-        "schema": schema_name(report.command),
+        "schema": schema_name(report.command, report.version),
         "attncalc": __version__,
         "values": {figure.name: figure.value for figure in report.figures},
         **({} if report.rows is None else {"rows": report.rows}),
@@ -35,7 +34,7 @@ def render(report: Report, *, explain: bool = False) -> str:
             for facts, figures in report.layers
         ],
         "notes": list(report.notes),
-        **({"fail_if": list(report.fail_if)} if report.command in fail_if.COMMANDS else {}),
+        **({"fail_if": list(report.fail_if)} if report.has_fail_if else {}),
         **report.extra,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

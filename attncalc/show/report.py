@@ -178,7 +178,11 @@ class Report(NamedTuple):
     short_notes: tuple[str, ...] | None = None
     # {name in a cell: the title that LaTeX prints instead}
     titles: Mapping[str, str] = MappingProxyType({})
-    # the conditions of --fail-if and what they were tested on, for JSON
+    # the version of the JSON schema: the `version` of its YAML file
+    version: int = 1
+    # whether JSON has `fail_if`, also without a condition: so has its YAML file
+    has_fail_if: bool = False
+    # the conditions of --fail-if and what they were tested on
     fail_if: tuple[Mapping[str, Any], ...] = ()
     # Returns what --plot draws; `picture` calls it, since most screens are printed without
     draw: Callable[[], Picture | None] = lambda: None

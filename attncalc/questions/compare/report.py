@@ -18,6 +18,8 @@ from .figures import Row, attention_of, rows_at
 from .tables import context_tables, model_table, variant_table
 from .variants import variants, width_of_mlps
 
+# Of the JSON schema, as in schema.yaml: 2 since each row has the context.
+VERSION = 2
 # The facts of a row in CSV, before its figures.
 _COLUMNS = ("name", "released", "context")
 _SUBJECTS = {"kv_cache": "its KV cache is", "flops_decode": "its decode step takes"}
@@ -82,6 +84,8 @@ def compare_variants(
         draw=lambda: compare_picture(rows, lines, released),
         answer="\n".join(filter(None, answer)),
         extra={"crossovers": _crossover_facts(crossovers)},
+        version=VERSION,
+        has_fail_if=True,
     )
 
 
@@ -125,6 +129,8 @@ def compare_models(
         draw=lambda: compare_picture(rows, lines),
         answer=_crossovers_text(crossovers),
         extra={"crossovers": _crossover_facts(crossovers)},
+        version=VERSION,
+        has_fail_if=True,
     )
 
 

@@ -116,6 +116,7 @@ def fit_all_report(
         shown_notes=(*refusals, about_bytes, *shown),
         draw=lambda: _picture(engines, summary),
         has_answers=True,
+        has_fail_if=True,
     )
 
 

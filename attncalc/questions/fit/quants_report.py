@@ -78,6 +78,7 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
             "roofline": bounds.extra,
         },
         verdict=verdict,
+        has_fail_if=True,
     )
 
 

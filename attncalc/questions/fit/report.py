@@ -94,6 +94,7 @@ def answer_report(
         verdict=_verdict_of_colour(result),
         bar=bar,
         draw=lambda: _picture(answer, bar),
+        has_fail_if=True,
     )
     in_verdict = [*beyond(resolved.model, resolved.workload)]
     on_screen = tuple(note for note in notes if note.removeprefix(WARNING) not in in_verdict)

@@ -151,6 +151,7 @@ def roofline_report(model: ModelSpec, workload: Workload, bounds: Roofline) -> R
         notes=section.notes,
         terms=section.terms,
         extra=roofline_facts(bounds),
+        has_fail_if=True,
     )
 
 

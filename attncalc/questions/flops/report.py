@@ -84,6 +84,7 @@ def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) ->
         unexplained=frozenset(
             ("growth_total", "growth_attention_scores", *(() if full else COMPLEXITY))
         ),
+        has_fail_if=True,
     )
 
 

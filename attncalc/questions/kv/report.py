@@ -50,6 +50,7 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
         _notes(model, workload, cache, engine),
         answer="" if cache.total else _NO_CACHE,
         unexplained=_unexplained(cache),
+        has_fail_if=True,
     )
 
 

@@ -63,6 +63,7 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
         _notes(model, workload, largest),
         _tensors(largest),
         answer="" if model.main.has_cache else answer,  # an encoder has no `fit`
+        has_fail_if=True,
     )
 
 

@@ -35,6 +35,7 @@ def params_report(model: ModelSpec) -> Report:
         layers_with_figures(model, map(_group_figures, counted.groups)),
         _tables(model, counted, figures),
         _notes(model, counted),
+        has_fail_if=True,
     )
 
 

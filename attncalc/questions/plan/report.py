@@ -47,6 +47,7 @@ def plan_report(plan: Plan) -> Report:
         rows=rows_of(layers),
         verdict=verdict,
         draw=lambda: _picture(plan),
+        has_fail_if=True,
     )
     return on_one_screen(report, [_forms(plan)])
 

@@ -137,4 +137,5 @@ def _list_report(first: Answer, layers: Sequence[Layer], heading: tuple[str, ...
         tuple(layers),
         extra={**train_extra(first), "verdict": verdict, "fits": verdict != "does_not_fit"},
         verdict=verdict,
+        has_fail_if=True,
     )

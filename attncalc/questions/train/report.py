@@ -48,6 +48,7 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
         extra=train_extra(of),
         verdict=result.verdict,
         draw=lambda: _picture(of),
+        has_fail_if=True,
     )
     if not full:
         return _on_one_screen(report, of, figures)

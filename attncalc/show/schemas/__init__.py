@@ -3,11 +3,11 @@
 The keys that several answers have are in groups.yaml.
 """
 
-# The version of each schema whose version is not 1. It grows if a script could break
-# (docs/json.md): `{"fit": 2}`.
-VERSIONS: dict[str, int] = {"compare": 2}
 
+def schema_name(name: str, version: int = 1) -> str:
+    """Return the name of a schema with its version: 'attncalc.kv/1'.
 
-def schema_name(name: str) -> str:
-    """Return the name and version of a schema: 'attncalc.kv/1'."""
-    return f"attncalc.{name}/{VERSIONS.get(name, 1)}"
+    The version grows if a script could break (docs/json.md). It is `version` of the schema's YAML
+    file, and of the reports that print it.
+    """
+    return f"attncalc.{name}/{version}"

@@ -18,6 +18,10 @@ definition. All else is a mapping, whose first key is its kind and has its meani
 
 Among keys, '+model' stands for all keys of that group of groups.yaml, and '+show.users.FIGURES' for
 those of figures.
+
+A file begins with `meaning`, what the answer is, and `version`, if that is not 1. Keys without a
+value say what kind of answer it is: `is_list` has `rows`, `has_fail_if` has the outcomes of
+--fail-if, and `no_model` has no model.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +30,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ...config.data_files import file_content
-from ..fail_if import COMMANDS
 from ..figures import FigureRow
+from . import schema_name
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -47,17 +51,17 @@ _TYPES: dict[str, Schema] = {
 }
 
 
-def read_schema(name: str, title: str, written: Mapping[str, Any]) -> Schema:
+def read_schema(name: str, written: Mapping[str, Any]) -> Schema:
     """Return the schema that the YAML file `written` has: of the answer of a command, or with
     `keys` of another document.
 
     Args:
         name: The answer, as reports have it: 'kv'.
-        title: The name of the schema, with its version.
         written: The content of the file.
     """
+    title = schema_name(name, written.get("version", 1))
     groups = _groups()
-    keys = written.get("keys") or _answer(name, written, groups["answer"])
+    keys = written.get("keys") or _answer(written, groups["answer"])
     contract = {"description": written.get("contract", _CONTRACT), "const": title}
     schema = {
         "$schema": DIALECT,
@@ -81,7 +85,7 @@ def _groups() -> dict[str, Any]:
     return groups
 
 
-def _answer(name: str, written: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(written: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a command's answer; a command without a model has no workload either."""
     keys = dict(common)
     nothing = keys.pop("nothing")
@@ -89,7 +93,7 @@ def _answer(name: str, written: Mapping[str, Any], common: Mapping[str, Any]) ->
         keys |= {"model": nothing, "workload": nothing}
     keys |= {key: written[key] for key in ("model", "results") if key in written}
     keys["layers"] = {**common["layers"], "of": written["layers"]}
-    if name not in COMMANDS:
+    if "has_fail_if" not in written:
         del keys["fail_if"]
     if "is_list" not in written:
         del keys["rows"]
