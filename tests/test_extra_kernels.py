@@ -10,7 +10,7 @@ import pytest
 
 from attncalc.cost.kernels import KERNELS
 from attncalc.errors import AttncalcError
-from attncalc.questions.verify.command import KERNELS as NAMED
+from attncalc.questions.verify.options import KERNELS as NAMED
 from attncalc.verify import need_torch
 
 need_torch()

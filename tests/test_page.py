@@ -14,12 +14,13 @@ import pytest
 from asking import REPOSITORY, Ask
 from tables import each
 
-from attncalc.cli import app_of
+from attncalc.cli.declared import command_of
 from attncalc.options import COUNT, Count, Option
 from attncalc.questions import kv
 from attncalc.questions.kv.options import KVCacheOptions
+from attncalc.questions.question import declared
 from attncalc.questions.schema.command import schemas
-from attncalc.show.schemas import schema_name
+from attncalc.questions.schemas import schema_name
 
 PAGE = REPOSITORY / "docs/page"
 sys.path[:0] = [str(PAGE), str(REPOSITORY / "tools")]
@@ -55,11 +56,11 @@ def test_the_published_schemas_are_those_that_the_command_prints(ask: Ask, tmp_p
 
 def test_form_has_each_declared_option_once() -> None:
     for command in build_page.form()["commands"]:
-        app = app_of(command["name"])
+        app = command_of(declared(command["name"]))
         callback: Any = app.registered_commands[0].callback
-        declared = callback.declared
+        options = callback.declared.values()
         shown = [option["name"] for group in command["groups"] for option in group["options"]]
-        assert sorted(shown) == sorted(option.name.lstrip("-") for option in declared.values())
+        assert sorted(shown) == sorted(option.name.lstrip("-") for option in options)
 
 
 class _MoreOptions(KVCacheOptions, total=False):

@@ -26,7 +26,7 @@ from attncalc import (
     load,
     preset_names,
 )
-from attncalc.cli import app_of
+from attncalc.cli.declared import command_of
 from attncalc.cost import cache, params
 from attncalc.questions.arguments import in_python
 from attncalc.questions.compare.options import CompareOptions
@@ -40,6 +40,7 @@ from attncalc.questions.memory.answer import Activations
 from attncalc.questions.memory.options import ActivationsOptions
 from attncalc.questions.options import ShardedModelOptions
 from attncalc.questions.params.answer import Params
+from attncalc.questions.question import declared
 from attncalc.questions.results import Result
 from attncalc.serving.fit import FitResult as CostFitResult
 
@@ -432,7 +433,8 @@ def test_type_checkers_know_what_a_call_takes_and_returns() -> None:
 def names(command: str) -> set[str]:
     """Return the options of a command in Python's spelling, without those of its screen."""
     parameters = {
-        str(parameter.name) for parameter in typer.main.get_command(app_of(command)).params
+        str(parameter.name)
+        for parameter in typer.main.get_command(command_of(declared(command))).params
     }
     screen = {
         "explain",

@@ -25,12 +25,13 @@ import typer.main  # noqa: E402
 import yaml  # noqa: E402
 
 from attncalc import __version__  # noqa: E402
-from attncalc.cli import app_of  # noqa: E402
 from attncalc.cli.completion import VALUES  # noqa: E402
+from attncalc.cli.declared import command_of  # noqa: E402
 from attncalc.config.gpus import gpu, gpu_names  # noqa: E402
 from attncalc.config.presets import preset_names  # noqa: E402
 from attncalc.options import Option  # noqa: E402
 from attncalc.questions import QUESTIONS  # noqa: E402
+from attncalc.questions.question import declared  # noqa: E402
 from attncalc.questions.schema.command import schemas  # noqa: E402
 from attncalc.questions.schemas import schema  # noqa: E402
 
@@ -38,8 +39,6 @@ PAGE = ROOT / "docs" / "page"
 # Where npm installs, outside of the pages that tests read.
 NPM = ROOT / "build" / "page"
 OWN = ("index.html", "style.css", "page.js", "worker.js", "unpack.js", "sw.js", "icon.svg")
-# The commands of the page, those that attncalc has.
-ON_PAGE = ("fit", "kv", "compare", "plan", "train")
 # The options that are asked first. The common ones follow, up to MOST_FIRST in all, and the rest
 # unfolds.
 FIRST = (
@@ -79,9 +78,10 @@ NOT_IN_STDLIB = (
 
 def form() -> dict[str, Any]:
     """Return what the form has: its commands with their options, models and GPUs."""
+    places = {listed.on_page: name for name, listed in QUESTIONS.items() if listed.on_page}
     return {
         "version": __version__,
-        "commands": [_command(name) for name in ON_PAGE if name in QUESTIONS],
+        "commands": [_command(places[place]) for place in sorted(places)],
         "choices": {
             "MODEL": [[name, _title("models", name)] for name in preset_names()],
             "GPU": [
@@ -103,7 +103,7 @@ def _title(folder: str, name: str) -> str:
 
 
 def _command(name: str) -> dict[str, Any]:
-    app = app_of(name)
+    app = command_of(declared(name))
     callback = app.registered_commands[0].callback
     params = typer.main.get_command(app).params
     options = {parameter: _option(option) for parameter, option in callback.declared.items()}

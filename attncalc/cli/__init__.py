@@ -9,7 +9,6 @@ import io
 import os
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +22,7 @@ from ..show.lists import tell
 from ..units import truncate
 from .command import COMPLETE, Group, command_app, own_error, pasted_of
 
-__all__ = ["app", "app_of", "run"]
+__all__ = ["app", "run"]
 
 # What `attncalc` alone prints, within 24 rows.
 _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
@@ -44,23 +43,15 @@ SHELLS = ("bash", "zsh", "fish")
 DEBUG = "ATTNCALC_DEBUG"
 
 
-def app_of(name: str) -> typer.Typer:
-    """Return the app of a question's command: made of its declaration, or that of its
-    `command.py`.
-    """
-    question = getattr(import_module(f"attncalc.questions.{name}"), "QUESTION", None)
-    if question is not None:
-        from .declared import command_of
-
-        return command_of(question)
-    app: typer.Typer = getattr(import_module(f"attncalc.questions.{name}.command"), name)
-    return app
-
-
 def built(name: str) -> Any:
-    """Return a command as typer runs it."""
-    found = typer.main.get_command(app_of(name))
+    """Return the command of a question, which is imported, as typer runs it."""
+    from ..questions.question import declared
+    from .declared import command_of
+
+    question = declared(name)
+    found = typer.main.get_command(command_of(question))
     found.help = QUESTIONS[name].help
+    found.epilog = question.epilog.format(example=question.example)
     return found
 
 

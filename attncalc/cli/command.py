@@ -593,7 +593,6 @@ def command_app(cls: type[Group] = Group) -> App:
 
 
 def command(
-    epilog: str,
     headings: Mapping[str, Iterable[Any]] = MappingProxyType({}),
     values: Mapping[str, Callable[[], Iterable[str]]] = MappingProxyType({}),
     *,
@@ -605,7 +604,7 @@ def command(
 
     def app_of(function: Callable[..., None]) -> App:
         app = command_app()
-        decorate = app.command(epilog=epilog, headings=headings, values=values, has_axes=has_axes)
+        decorate = app.command(headings=headings, values=values, has_axes=has_axes)
         decorate(function)
         return app
 

@@ -12,27 +12,22 @@ from .command import App, Options, command_app
 
 
 def command_of(question: Question) -> App:
-    """Return the app of a question's command."""
+    """Return the app of a question's command: its own, or that of a question about one model."""
+    if question.command is not None:
+        own: App = question.command()
+        return own
 
     def ask(model: o.NamedModel, options: Any, screen: Any, output: o.CheckedOutputOptions) -> None:
         if not model.describes(options):
             # '-b llama3-8b' lacks the number, and not the model
             parsed(each_size(options)[0], question.options)
-        spec = model.read(options)
-        asked = [question.read(spec, one) for one in each_size(options)]
         flags = {flag: getattr(screen, flag) for flag in question.screen}
-        reports = [question.report(*arguments, **flags) for arguments in asked]
-        if len(reports) == 1:
-            output.show(reports[0])
-            return
-        from ..questions.sizes import sizes_report  # which only a list needs
-
-        output.show(sizes_report(reports, question.columns))
+        output.show(question.answer(model.read(options), options, **flags))
 
     ask.__name__ = question.name
     ask.__annotations__ |= {"options": question.options, "screen": _screen_of(question)}
     app = command_app()
-    app.command(epilog=f"For example: {question.example}")(ask)
+    app.command()(ask)
     return app
 
 

@@ -12,6 +12,7 @@ from ..errors import AttncalcError, nearest
 from ..model import plural
 from ..options import options_of
 from ..units import truncate
+from . import QUESTIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -135,18 +136,13 @@ def _other_names(kind: Any) -> dict[str, str]:
     return found
 
 
-# {command: its function, if that has another name}.
-_FUNCTIONS = {
-    "kv": "kv_cache",
-    "memory": "activations",
-    "presets": "preset_names",
-    "gpus": "gpu_names",
-}
+# {a name of another library, or of a command: what is called instead}.
 _CALLS = {
     **dict.fromkeys(
         ("kv_cache_bytes", "kv_bytes", "kv_cache_size", "kv_size"), "int(kv_cache(...).total)"
     ),
-    **dict.fromkeys(("models", "list_models"), "preset_names"),
+    **dict.fromkeys(("models", "list_models", "presets"), "preset_names"),
+    "gpus": "gpu_names",
     **dict.fromkeys(("from_config", "Model", "model"), "load"),
     "load_gpu": "gpu",
 }
@@ -154,8 +150,11 @@ _CALLS = {
 
 def function_like(name: str, known: Sequence[str]) -> str:
     """Return the function, or the call, that an unknown name of the package means; '' if none."""
-    part = next((one for one in sorted(known, key=len, reverse=True) if one in name.lower()), "")
-    return (_CALLS | _FUNCTIONS).get(name) or part
+    if name in _CALLS:
+        return _CALLS[name]
+    if name in QUESTIONS and QUESTIONS[name].function:
+        return QUESTIONS[name].function
+    return next((one for one in sorted(known, key=len, reverse=True) if one in name.lower()), "")
 
 
 def _as_argument(name: str) -> str:

@@ -9,39 +9,24 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hub import AsksHubError, allow
 
-import attncalc
 from attncalc.config import ModelLike
 from attncalc.errors import AttncalcError, NoSuchModelError
 from attncalc.model import plural
-from attncalc.options import parsed
+from attncalc.options import options_of, parsed
 from attncalc.questions.arguments import UnknownArgumentError, takes
-from attncalc.questions.compare.options import CompareOptions
-from attncalc.questions.fit.options import FitOptions
-from attncalc.questions.kv.options import KVCacheOptions
+from attncalc.questions.inputs import read_model
 from attncalc.questions.options import WhatIfOptions
-from attncalc.questions.train.options import TrainOptions
+from attncalc.questions.question import Answered, HasReport, declared
+from attncalc.questions.question import Question as Declared
 from attncalc.show.bar import gib_range
 from attncalc.show.notes import is_decisive
 from attncalc.show.report import Figure, Report, Table
 from attncalc.units import BYTES, human, long_option
 from attncalc.what_if import SIZES, model_of_sizes
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-
-class Answered(NamedTuple):
-    """An answer that has no call in Python of its own.
-
-    Attributes:
-        report: What the command prints.
-    """
-
-    report: Report
 
 
 class Question(NamedTuple):
@@ -86,14 +71,14 @@ class Question(NamedTuple):
         they are wrong.
         """
         names: list[ModelLike] = [name for name in self.models if name]
-        if names or self.command == "compare":
+        if names or SIZES.isdisjoint(options_of(declared(self.command).options)):
             return names
         sizes = parsed(self.arguments, WhatIfOptions)
         if SIZES & sizes.keys():
             return [model_of_sizes(sizes)]
         return []
 
-    def result(self, *, is_screen: bool = False) -> Any:
+    def result(self, *, is_screen: bool = False) -> HasReport:
         """Return the result of the call in Python, which has the report of the command.
 
         Args:
@@ -104,93 +89,29 @@ class Question(NamedTuple):
         allow(self.hub)
         models = self.given
         options = self.arguments
-        has_own_models = self.command in ("fit", "train") and "gpu" in options
-        if not models and not has_own_models:
+        question = declared(self.command)
+        if not models and not (question.lists_models and "gpu" in options):
             raise NoSuchModelError(
                 "a model is required", "type a name, as llama3.1-8b, or drop a config.json here"
             )
-        if self.command == "compare":
-            return _compare(*models, **options)
-        if self.command == "plan":
-            return attncalc.plan(*models, **options)
-        if len(models) > 1:
+        if len(models) > 1 and not question.takes_models:
             raise AttncalcError(
                 f"{self.command} takes one model, not {len(models)}", "'compare' takes several"
             )
-        model = models[0] if models else None
-        if self.command == "fit":
-            return _fit(model, is_screen=is_screen, **options)
-        if self.command == "train":
-            return _train(model, **options)
-        return _kv(model, **options)
+        if question.on_page is not None:
+            return question.on_page(models, options, is_screen=is_screen)
+        return _about_one_model(question, models[0], options)
 
 
-@takes(KVCacheOptions)
-def _kv(model: Any, **options: Unpack[KVCacheOptions]) -> Any:
-    """Return what `attncalc kv` answers: a cache, or a row for each context and batch of a list."""
-    from attncalc.questions.inputs import each_size
+def _about_one_model(asked: Declared, model: ModelLike, options: Mapping[str, Any]) -> HasReport:
+    """Return what the command of a question about one model answers."""
 
-    sizes = each_size(options)
-    if len(sizes) == 1:
-        return attncalc.kv_cache(model, **options)
-    from attncalc.questions.kv import QUESTION
-    from attncalc.questions.sizes import sizes_report
+    @takes(asked.options)
+    def answer(model: ModelLike, **options: Any) -> HasReport:
+        return Answered(asked.answer(read_model(model, options), options))
 
-    caches = [attncalc.kv_cache(model, **one) for one in sizes]
-    return Answered(sizes_report([cache.report for cache in caches], QUESTION.columns))
-
-
-@takes(FitOptions)
-def _fit(model: Any, *, is_screen: bool, **options: Unpack[FitOptions]) -> Any:
-    """Return what `attncalc fit` answers: the memory that is needed, what fits where, or the answer
-    of an engine.
-    """
-    from attncalc.questions.fit.request import fit_question, read_fit_request, requests_of_engines
-
-    asked = fit_question(options, has_model=model is not None)
-    if asked == "what_fits":
-        from attncalc.questions.fit.what_fits import what_fits_report_of
-
-        return Answered(what_fits_report_of(model, options, full=False, is_screen=is_screen))
-    if asked == "vram":
-        return attncalc.vram(model, **options)
-    if asked == "all":
-        from attncalc.questions.fit.all_report import fit_all_report
-
-        request = read_fit_request(model, options)
-        return Answered(fit_all_report(request, requests_of_engines(model, options, request)))
-    result = attncalc.fit(model, **options)
-    if not is_screen:
-        return result
-    from attncalc.questions.fit.report import answer_report
-    from attncalc.serving.answer import Answer
-
-    return Answered(answer_report(Answer(result), with_variants=False))
-
-
-@takes(TrainOptions)
-def _train(model: Any, **options: Unpack[TrainOptions]) -> Any:
-    """Return what `attncalc train` answers: what a step needs, or without a model what a GPU can
-    train.
-    """
-    from attncalc.questions.train.request import asks_for_models
-
-    if asks_for_models(options, has_model=model is not None):
-        from attncalc.questions.train.answer import trainable_report
-
-        return Answered(trainable_report(options))
-    return attncalc.train(model, **options)
-
-
-@takes(CompareOptions)
-def _compare(*words: Any, **options: Unpack[CompareOptions]) -> Any:
-    """Return what `attncalc compare` answers; kinds of attention may stand behind a model."""
-    from attncalc.questions.compare.answer import models_and_kinds
-
-    models, kinds = models_and_kinds(words)
-    if kinds:
-        options = {**options, "attention": [*(options.get("attention") or ()), *kinds]}
-    return attncalc.compare(*models, **options)
+    answered: HasReport = answer(model, **options)
+    return answered
 
 
 class Reply:

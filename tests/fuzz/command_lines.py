@@ -8,12 +8,13 @@ from typing import Any
 
 from typer.main import get_command
 
-from attncalc.cli import app_of
+from attncalc.cli.declared import command_of
 from attncalc.config.gpus import gpu_names
 from attncalc.config.presets import preset_names
 from attncalc.engines import ENGINES, find_engine
 from attncalc.options import options_of
 from attncalc.questions.fit.options import EngineOptions
+from attncalc.questions.question import declared
 from attncalc.show.formats import FORMATS
 from attncalc.units import DTYPES
 
@@ -192,7 +193,7 @@ class Known:
 def options(command: str) -> tuple[Known, ...]:
     """Return the options of a command, or of a subcommand as 'presets add'."""
     name, _, subcommand = command.partition(" ")
-    found = get_command(app_of(name))
+    found = get_command(command_of(declared(name)))
     if subcommand:
         found = found.commands[subcommand]  # type: ignore[attr-defined]
     return tuple(

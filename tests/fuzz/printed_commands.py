@@ -15,7 +15,7 @@ from unittest.mock import patch
 from typer.main import get_command
 
 from attncalc import sweep
-from attncalc.cli import app_of
+from attncalc.cli.declared import command_of
 from attncalc.config.presets import preset_names
 from attncalc.engines import find_engine
 from attncalc.errors import AttncalcError
@@ -25,6 +25,7 @@ from attncalc.questions.fit.options import FitOptions
 from attncalc.questions.fit.request import read_fit_request
 from attncalc.questions.plan.answer import read_plan
 from attncalc.questions.plan.figures import row_facts, row_figures
+from attncalc.questions.question import declared
 from attncalc.serving.answer import Answer
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
@@ -216,7 +217,7 @@ def request_of(arguments: Sequence[str]) -> FitRequest:
 
 @cache
 def _command() -> Any:
-    return get_command(app_of("fit"))
+    return get_command(command_of(declared("fit")))
 
 
 def answer_of(request: FitRequest) -> dict[str, Any]:

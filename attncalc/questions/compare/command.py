@@ -34,7 +34,7 @@ class CheckOptions(Options):
     fail_if: o.FailIf = None
 
 
-@command("For example: attncalc compare llama2-70b --attention mla:512")
+@command()
 def compare(
     models: ModelsOptions,
     options: CompareOptions,

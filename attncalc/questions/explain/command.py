@@ -12,7 +12,7 @@ from ...show.text import render
 from .glossary import TERMS, find_terms, term_report, terms_report
 
 
-@command("For example: attncalc explain kv-cache", values={"TERM": lambda: TERMS})
+@command(values={"TERM": lambda: TERMS})
 def explain(
     output: o.AnswerOptions,
     words: Annotated[

@@ -62,14 +62,6 @@ class ScreenOptions(Options):
     ] = False
 
 
-EPILOG = (
-    "Without --gpu: how much memory it needs. --context auto is the longest that fits. For "
-    "example: attncalc fit "
-    "llama2-70b --gpu h100 --gpus 4, or with a command that starts a server: attncalc fit --gpu "
-    "h100 -- vllm serve MODEL"
-)
-
-
 _BOUNDS_NEED = (
     "--roofline needs --gpu",
     "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times",
@@ -77,7 +69,7 @@ _BOUNDS_NEED = (
 _PICTURE_NEEDS = "--gpu", "it draws how a GPU's memory is shared, and its roofline"
 
 
-@command(EPILOG, headings=GROUPS)
+@command(headings=GROUPS)
 def fit(
     model: o.NamedModel,
     options: FitOptions,

@@ -7,7 +7,6 @@ from .report import flops_report
 QUESTION = Question(
     "flops",
     options=FlopsOptions,
-    call="flops",
     read=read_flops,
     report=flops_report,
     example="attncalc flops llama2-70b --phase decode --context 32K",

@@ -64,7 +64,7 @@ def _all_known(names: Sequence[str]) -> list[Gpu]:
         raise
 
 
-@command("For example: attncalc gpus h100-80gb", values={"FIGURE": lambda: SORT_KEYS})
+@command(values={"FIGURE": lambda: SORT_KEYS})
 def gpus(
     output: o.OutputOptions,
     names: Annotated[

@@ -7,7 +7,6 @@ from .report import kv_report
 QUESTION = Question(
     "kv",
     options=KVCacheOptions,
-    call="kv_cache",
     read=read_kv,
     report=kv_report,
     example="attncalc kv llama2-70b --batch 8 --context 4096",

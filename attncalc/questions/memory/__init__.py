@@ -7,7 +7,6 @@ from .report import memory_report
 QUESTION = Question(
     "memory",
     options=ActivationsOptions,
-    call="activations",
     read=read_memory,
     report=memory_report,
     example="attncalc memory llama2-70b --context 8192 --dtype bf16",

@@ -7,7 +7,6 @@ from .report import params_report
 QUESTION = Question(
     "params",
     options=ShardedModelOptions,
-    call="params",
     read=lambda model, options: (model,),
     report=params_report,
     example="attncalc params gpt3",

@@ -10,12 +10,6 @@ from ...show.formats import TABLE, goes_to_file
 from ...show.lists import tell
 from .options import GROUPS, PlanOptions
 
-EPILOG = (
-    "For example: attncalc plan llama3.1-70b --users 500 --prompt 3K --output-len 500 --gpu "
-    "h100,h200,mi300x"
-)
-
-
 # Formats that have the rows alone, without the table of --growth.
 _ROWS_ALONE = ("csv", "tsv", "jsonl", "xlsx")
 
@@ -33,7 +27,7 @@ def _check_growth(options: PlanOptions, output: o.CheckedOutputOptions) -> None:
         raise clash("--growth", "--quiet", tip)
 
 
-@command(EPILOG, headings=GROUPS)
+@command(headings=GROUPS)
 def plan(
     models: o.NamedModels, options: PlanOptions, plot: PlotOptions, output: o.CheckedOutputOptions
 ) -> None:

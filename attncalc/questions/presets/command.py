@@ -51,10 +51,7 @@ Words = Annotated[
 ]
 
 
-@presets.callback(
-    epilog="For example: attncalc presets qwen 32b. 'attncalc presets list --help' shows the "
-    "options of the list."
-)
+@presets.callback()
 def without_subcommand() -> None:
     pass
 

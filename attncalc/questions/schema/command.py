@@ -22,7 +22,7 @@ FILES = {
 }
 
 
-@command("For example: attncalc schema kv -o kv.schema.json")
+@command()
 def schema(
     output: o.PlainOutputOptions,
     name: Annotated[

@@ -109,10 +109,6 @@ def _models(named: o.NamedModels, options: Mapping[str, Any]) -> list[Any]:
     return [model for several in lists for model in several]
 
 
-EPILOG = (
-    "Options take lists (8K,32K) and ranges (8:64:8, 1K:128K:x2). "
-    "For example: attncalc sweep llama3-70b qwen3-32b -c 8K,32K,128K -b 1,16,64 --kv-dtype bf16,fp8"
-)
 _HEADINGS = {
     "Training": (StepOptions,),
     "Options": (TrainingOptions,),
@@ -128,7 +124,6 @@ def _names_of_columns() -> Iterable[str]:
 
 
 @command(
-    EPILOG,
     headings=_HEADINGS,
     values={"COLUMN": _names_of_columns, "--columns": _names_of_columns},
     has_axes=True,

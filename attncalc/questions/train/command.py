@@ -40,12 +40,9 @@ _OLDER_ERROR = re.compile(
     r"Tried to allocate S \(GPU \d+; S total capacity; "
     r"S already allocated; S free; S reserved".replace("S", _SIZE)
 )
-EPILOG = (
-    "For example: attncalc train llama3-8b --gpu rtx-4090 --lora r=16 --weights-dtype nf4 -c 2048"
-)
 
 
-@command(EPILOG, headings=GROUPS)
+@command(headings=GROUPS)
 def train(
     model: o.NamedModel,
     options: TrainOptions,

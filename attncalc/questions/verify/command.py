@@ -12,16 +12,16 @@ from ...cli.command import Options, command
 from ...cli.plot_options import PlotOptions
 from ...config import load, load_with_config
 from ...config.gpus import gpu
-from ...cost.kernels import KERNELS as TORCH_KERNELS
 from ...errors import AttncalcError, CannotCheckError, NotSupportedError, clash, known_tip
 from ...model import ModelSpec
-from ...options import COUNT, TEXT, Count, Parser, With, options_of, parsed
+from ...options import parsed
 from ...records import NamedTuple
 from ...show.lists import tell
-from ...units import long_option, parse_decimal, truncate
+from ...units import long_option, truncate
 from ..inputs import read_model, read_source
-from ..options import OTHER_CONTEXTS, ModelOptions, SizeOptions, WhatIfOptions
+from ..options import ModelOptions
 from .catalogue import CATALOGUE, QUICK
+from .options import RunOptions
 
 if TYPE_CHECKING:
     from ...verify.devices import Device
@@ -44,93 +44,6 @@ INTERRUPTED = 130
 SMOKE_MODEL = "gpt2"
 SMOKE_CONTEXT = 64
 SMOKE_MINUTES = 0.5
-# Attention kernels that may run: torch's own, and those of other libraries.
-KERNELS = (*TORCH_KERNELS, "flex", "flash_attn2", "flash_attn3")
-# The largest --minutes.
-MAX_MINUTES = 366 * 24 * 60
-
-
-def _seed(text: str, name: str) -> int:
-    """Return a seed. Raises AttncalcError if torch does not take it."""
-    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63:
-        return int(text)
-    raise AttncalcError(
-        f"{name}: '{truncate(text)}' is not a whole number from 0 to 2^63 - 1",
-        "write a whole number, as --seed 7",
-    )
-
-
-def _minutes(text: str, name: str) -> float:
-    """Return a number of minutes. Raises AttncalcError if it is not a number of at most a year."""
-    try:
-        minutes, parts = parse_decimal(text, name, upper=MAX_MINUTES)
-    except AttncalcError as error:
-        raise AttncalcError(
-            error.message, "write a number of minutes: 10, or 0.5 for 30 seconds"
-        ) from None
-    return minutes / parts
-
-
-class _VerifyOptions(WhatIfOptions, total=False):
-    """What is run, on which device, and how long it may take."""
-
-    device: Annotated[
-        str, "auto, cpu, cuda, cuda:1, xpu or mps. Default: auto.", With(metavar="DEVICE")
-    ]
-    simulate: Annotated[
-        str,
-        "Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a "
-        "GPU's name.",
-        With(metavar="GPU", also="--gpu"),
-    ]
-    dtype: Annotated[
-        str,
-        "fp32, fp16 or bf16. Default: as released; on a CPU fp32.",
-        With(also="--torch-dtype", metavar="DTYPE"),
-    ]
-    batch: Annotated[Count, options_of(SizeOptions)["batch"]]
-    context: Annotated[
-        Count,
-        COUNT,
-        "Tokens of context. Default: what the device runs quickly. Shortened if it does not fit.",
-        With(names="--context -c --max-model-len", also=OTHER_CONTEXTS),
-    ]
-    source_context: Annotated[
-        Count, COUNT, "Tokens on the encoder's side. Default: the same as --context."
-    ]
-    kernel: Annotated[
-        str,
-        TEXT._replace(metavar="KERNEL", known=KERNELS),
-        f"{', '.join(KERNELS[:-1])} or {KERNELS[-1]}. Default: all that the device runs.",
-    ]
-    seed: Annotated[str, Parser(_seed, "N"), "Seed of the random weights and tokens. Default: 0."]
-    smoke: Annotated[
-        bool, "Instead: a check of 30 seconds on any device, with a line to paste into an issue."
-    ]
-    scaling: Annotated[bool, "Instead: measure time and peak memory over doubling contexts."]
-    train: Annotated[
-        bool,
-        "Instead: train one layer of each kind, and check what it saves, its states and the peak.",
-    ]
-    against: Annotated[
-        str,
-        "Instead: build the model's own class of LIBRARY (transformers), without weights, and "
-        "compare.",
-        With(metavar="LIBRARY"),
-    ]
-    minutes: Annotated[
-        str,
-        Parser(_minutes, "N"),
-        "Time that it may take: contexts are shortened. Default: 1; 10 without a model and for "
-        "--record.",
-    ]
-    record: Annotated[
-        str,
-        "Instead: measure what the device can do in --minutes, and write it as JSON into DIR.",
-        With(metavar="DIR"),
-    ]
-
-
 # Values of options that are as if the option were not given.
 _DEFAULTS = {"device": "auto", "kernel": "all", "seed": "0"}
 
@@ -153,22 +66,16 @@ class VerifyOutputOptions(o.OutputOptions):
     ] = False
 
 
-EPILOG = (
-    f"Without a model: {len(CATALOGUE)} presets, one line each; on a CPU {len(QUICK)}, and with "
-    "--minutes all. For example: attncalc verify --preset llama2-70b"
-)
-
-
-@command(EPILOG)
+@command()
 def verify(
     model: o.NamedModelOptions,
     further: FurtherModels,
-    options: _VerifyOptions,
+    options: RunOptions,
     plot: PlotOptions,
     output: VerifyOutputOptions,
 ) -> None:
     asked = {name: value for name, value in options.items() if value != _DEFAULTS.get(name)}
-    values = parsed(asked, _VerifyOptions)
+    values = parsed(asked, RunOptions)
     has_model = model.describes(asked)
     plot.check(output, excludes={"--record": "record" in values})
     if plot.plot is not None and "scaling" not in values:
