@@ -5,18 +5,17 @@
 import contextlib
 import os
 import re
-import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
 
 from ...config import load
 from ...config.gpus import gpus_of
-from ...config.presets import of_ollama, of_other_machine, preset_of, with_file_type
+from ...config.presets import of_ollama, of_other_machine, with_file_type
 from ...engines import ENGINES, find_engine
 from ...engines.pasted import NOT_USED, OF_EACH_GPU, LaunchWords, Meaning, could_matter
-from ...errors import AttncalcError, clash
+from ...errors import AttncalcError
 from ...ggml import WIDE_TYPES
 from ...model import plural
 from ...options import Option
@@ -24,10 +23,8 @@ from ...records import NamedTuple
 from ...serving.weight_format import released_dtype
 from ...show.lists import tell
 from ...units import hyphens, parse_count, truncate
+from ..pasted_words import MOST_WORDS, check_models, first_argument, is_option, value_of, words_of
 
-_MOST_WORDS = 1_000
-# Characters of a command that is one text: `shlex` is quadratic in the length of a word.
-_LONGEST_TEXT = 100_000
 # Digits of a number that is compared here: a longer one is left to its option, which has an error
 # for it.
 _MOST_DIGITS = 18
@@ -59,17 +56,6 @@ class _Start(NamedTuple):
     words: LaunchWords
     version: str | None  # of the container's image
     first: int  # the index of its first argument
-
-
-def words_of(command: Sequence[str]) -> list[str]:
-    """Return the words of a command that is given as its words, or as one text with all of them."""
-    is_text = len(command) == 1 and len(command[0]) <= _LONGEST_TEXT
-    try:
-        if is_text:
-            return shlex.split(command[0])
-        return list(command)
-    except ValueError:  # a quotation mark without its other
-        return command[0].split()
 
 
 def _is_number(text: str) -> bool:
@@ -157,8 +143,8 @@ def expand(
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
     """
     words = words_of(command)
-    start = _start(words[:_MOST_WORDS])
-    if start is None or len(words) > _MOST_WORDS:
+    start = _start(words[:MOST_WORDS])
+    if start is None or len(words) > MOST_WORDS:
         raise _unknown_command(words)
     typed = (word.partition("=")[0] for word in before)
     given = {options[name].name for name in typed if name in options}
@@ -201,55 +187,6 @@ def _unknown_command(words: Sequence[str]) -> AttncalcError:
         f"'{truncate(' '.join(words), 60)}' starts no engine that is known here",
         f"after -- comes {', '.join(examples[:-1])} or {examples[-1]}",
     )
-
-
-def check_models(own: str | None, model: str | None) -> None:
-    """Raise AttncalcError if MODEL is another model than that of the command, which is known."""
-    known = preset_of(model) if model else None
-    if known is not None and own is not None and preset_of(own) != known:
-        raise clash(
-            f"MODEL {truncate(own)}", f"{truncate(model)} of the command", "name one of them"
-        )
-
-
-def without_first(words: Sequence[str], word: str, options: Mapping[str, Any]) -> list[str]:
-    """Return the words without the argument `word`; the same word as the value of an option
-    stays.
-    """
-    taken = _places_of_values(words, options)
-    places = (i for i, one in enumerate(words) if one == word)
-    place = next(i for i in places if i not in taken)
-    return [*words[:place], *words[place + 1 :]]
-
-
-def _places_of_values(words: Sequence[str], options: Mapping[str, Any]) -> set[int]:
-    """Return the places of the words that are values of options, whose names may have
-    underscores.
-    """
-    takes_value = {name for name, option in options.items() if option.metavar}
-    return {i + 1 for i, word in enumerate(words) if hyphens(word) in takes_value}
-
-
-def first_argument(words: Sequence[str], options: Mapping[str, Any]) -> str | None:
-    """Return the first of the words that is neither an option nor the value of one: the model; None
-    without one.
-    """
-    for _, word in arguments_of(words, options):
-        return word
-    return None
-
-
-def arguments_of(words: Sequence[str], options: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """Yield the words that are neither options nor values of them, each after its place."""
-    taken = _places_of_values(words, options)
-    for i, word in enumerate(words):
-        if i not in taken and not _is_option(word):
-            yield i, word
-
-
-def value_of(*option: str, words: Sequence[str]) -> str | None:
-    """Return the value of an option among words; None without it."""
-    return next((value for name, value in pairwise(words) if name in option), None)
 
 
 def _start(words: Sequence[str]) -> _Start | None:
@@ -428,7 +365,7 @@ class _Reader:
         rest = list(reversed(words))
         while rest:
             word = rest.pop()
-            if not _is_option(word):
+            if not is_option(word):
                 bare.append(len(words) - len(rest) - 1)
                 continue
             name, has_value, value = word.partition("=")
@@ -533,7 +470,7 @@ class _Reader:
 
         Raises AttncalcError if it needs one. '-fa' of llama.cpp may stand alone.
         """
-        if rest and not _is_option(rest[-1]):
+        if rest and not is_option(rest[-1]):
             return rest.pop()
         known = self._start.words
         is_used = name in (*known.names, *known.models) or (
@@ -550,7 +487,7 @@ class _Reader:
         Raises AttncalcError for any other, which the engine would refuse: 'vllm serve MODEL on
         h100'.
         """
-        before = [word for word in words[:i] if _is_option(word)]
+        before = [word for word in words[:i] if is_option(word)]
         option = hyphens(before[-1].partition("=")[0]) if before else ""
         known = self._start.words
         is_used = option in known.names or option in self._options or option in known.models
@@ -601,7 +538,7 @@ class _Reader:
             name, has_value, value = word.partition("=")
             sets_variable = word in ("-e", "--env") or re.fullmatch(_VARIABLE, word)
             names_module = word == "-m" and i == len(words) - 2  # python -m
-            if sets_variable or names_module or not _is_option(word):
+            if sets_variable or names_module or not is_option(word):
                 continue
             if not has_value and i + 1 < len(words):
                 value = words[i + 1]
@@ -676,10 +613,6 @@ def _gpus_of_container(value: str) -> int | None:
 
 def _is_repository(word: str) -> bool:
     return re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", word) is not None
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-") and re.fullmatch(r"-|-\d[\d.]*", word) is None
 
 
 def _with_gpus_of_container(before: Sequence[str], seen: int) -> list[str]:

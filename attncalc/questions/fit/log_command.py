@@ -18,7 +18,7 @@ from ...config.gpus import cpu, gpu, gpu_of_device, gpus_of
 from ...config.hub import parse_repository
 from ...config.presets import of_gguf_file, preset_at, preset_of, presets, unquantized
 from ...config.source import DOCUMENTS
-from ...config.user_files import open_file, piped_in, read_standard_input
+from ...config.user_files import open_file, piped_in
 from ...engines import DEFAULT_ENGINE, find_engine
 from ...errors import AttncalcError, clash
 from ...hardware import DESKTOP, Gpu
@@ -31,6 +31,7 @@ from ...serving.weight_format import released_dtype
 from ...show.lists import tell
 from ...units import BYTES, GIB, count, dtype, human, is_dtype, long_option, parse_count, truncate
 from ...what_if import what_if
+from ..log_content import content
 from ..options import ModelOptions, WhatIfOptions
 from .options import FitOptions
 from .request import fit_request, options_of_name
@@ -39,12 +40,9 @@ from .served import served_fields
 if TYPE_CHECKING:
     from ...logs.startup_log import StartupLog
 
-# Bytes of a log that are read: 64 MiB, a thousand start-ups.
-LIMIT = 1 << 26
 # Bytes by which a log is recognised.
 _BEGINNING = 1 << 16
 _NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve", "other_memory")
-_TIP = "give a file with what the engine printed when it started"
 
 
 class UnknownModel(NamedTuple):
@@ -225,35 +223,6 @@ def _note_others(log: StartupLog, device: Gpu | None) -> None:
     if others > DESKTOP // 2:
         counted = f"--other-memory {others / GIB:.1f}GiB counts what others hold"
         tell(f"note: {free.bytes / GIB:.2f} GiB were free: {counted}")
-
-
-def content(log: str) -> bytes:
-    """Return the bytes of a log: of a file, of standard input for '-', or of a message, which has
-    blanks.
-
-    Raises AttncalcError if it cannot be read, or is longer than LIMIT.
-    """
-    is_path = log.endswith((".log", ".txt")) and "\n" not in log
-    if " " in log.strip() and not is_path and not os.path.isfile(log):
-        return log.encode()
-    name = "standard input" if log == "-" else truncate(log)
-    try:
-        if log == "-":
-            data = read_standard_input(LIMIT + 1)
-        else:
-            with open_file(Path(log)) as file:
-                data = file.read(LIMIT + 1)
-    # ValueError: a name with a NUL, or a closed standard input
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "cannot be read"
-        raise AttncalcError(f"{name}: {reason.lower()}", _TIP) from None
-    if len(data) > LIMIT:
-        raise AttncalcError(
-            f"{name}: longer than {LIMIT:,} bytes", "give the lines of the start-up only"
-        )
-    if not data.strip(b"\0 \t\r\n"):
-        raise AttncalcError(f"{name}: it is empty", _TIP)
-    return data
 
 
 def _with_options_in_log(

@@ -8,15 +8,9 @@ from typing import Any
 
 from ...engines import PROGRAMS
 from ...options import Option
+from ..pasted_words import first_argument, without_first
 from .launch_files import command_in
-from .launch_words import (
-    begin_of,
-    begins_launch,
-    expand,
-    first_argument,
-    with_engine_json,
-    without_first,
-)
+from .launch_words import begin_of, begins_launch, expand, with_engine_json
 
 __all__ = ["begins", "expand", "in_own_words", "split", "tip_for_option"]
 

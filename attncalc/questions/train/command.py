@@ -11,6 +11,7 @@ from ...cli.plot_options import PlotOptions
 from ...errors import AttncalcError
 from ...show.lists import tell
 from ...units import BYTES, GIB, human, parse_amount, truncate
+from ..log_content import content
 from .answer import request_report, trainable_report
 from .options import GROUPS, TrainOptions
 from .request import asks_for_models, read_train_request
@@ -73,8 +74,6 @@ def _with_log(log: str, options: TrainOptions) -> TrainOptions:
     """Return the options with the GPU of an error, whose figures are explained. Raises
     AttncalcError without one.
     """
-    from ..fit.log_command import content
-
     text = content(log).decode(errors="replace")
     match = _ERROR.search(text) or _OLDER_ERROR.search(text)
     if match is None:

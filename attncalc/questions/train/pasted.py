@@ -14,7 +14,9 @@ from ...errors import AttncalcError
 from ...options import Option
 from ...show.lists import tell
 from ...units import hyphens, long_option, truncate
-from ..fit.launch_words import (
+from ..other_names import ALSO
+from ..pasted_words import (
+    MOST_WORDS,
     arguments_of,
     check_models,
     first_argument,
@@ -22,7 +24,6 @@ from ..fit.launch_words import (
     without_first,
     words_of,
 )
-from ..other_names import ALSO
 from .recipes import (
     OBJECTIVES,
     changes_no_memory,
@@ -37,7 +38,6 @@ from .recipes import (
 
 # Programs that start a training run.
 _TRAINERS = {"torchrun", "deepspeed", "accelerate", "axolotl", "llamafactory-cli", "tune", "trl"}
-_MOST_WORDS = 1_000
 # Subcommands, and programs that run the trainer.
 _LAUNCHERS = {
     "launch",
@@ -138,10 +138,9 @@ def expand(
     contradict.
     """
     words = words_of(command)
-    if len(words) > _MOST_WORDS:
+    if len(words) > MOST_WORDS:
         raise AttncalcError(
-            f"the command has more than {_MOST_WORDS:,} words",
-            "leave out those of data and logging",
+            f"the command has more than {MOST_WORDS:,} words", "leave out those of data and logging"
         )
     reader = _Reader(options)
     reader.read(words)
