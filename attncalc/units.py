@@ -657,3 +657,11 @@ def parse_amount(text: str, option: str) -> Amount:
         f"{option}: '{truncate(text)}' is not a number or a size",
         comma_tip(text) or "write 7.5e9, 4096, 4K (4,096), 8GiB or 1.5TFLOP",
     )
+
+
+def days_text(seconds: float) -> str:
+    """Return a time in days, or in hours if it is shorter than a day."""
+    days = seconds / 86400
+    if days >= 1:
+        return f"{days:,.1f} days"
+    return f"{24 * days:.1f} hours"

@@ -20,6 +20,8 @@ class Listed(NamedTuple):
     # whether a command of another program, such as one that starts a server, is this question: its
     # folder then has a module `pasted`
     pasted: bool = False
+    # whether a sweep can have rows of it, with a flag of its name
+    swept: bool = False
 
     @property
     def function(self) -> str:
@@ -60,6 +62,7 @@ QUESTIONS = {
         calls=("answer.train",),
         on_page=5,
         pasted=True,
+        swept=True,
     ),
     "plan": Listed(
         "From users to GPUs: how many, of which kind, and at what price.",

@@ -11,6 +11,7 @@ from .inputs import each_size
 
 if TYPE_CHECKING:
     from ..show.report import Report
+    from .swept import SweptRows
 
 
 class HasReport(Protocol):
@@ -60,6 +61,8 @@ class Question(NamedTuple):
     takes_models: bool = False
     # whether a page may ask it with a GPU and without a model, about the models that fit
     lists_models: bool = False
+    # imports and returns the rows that it gives to sweeps
+    rows: Callable[[], "SweptRows"] | None = None
     # the end of the command's help
     epilog: str = "For example: {example}"
 

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...engines import ENGINES
 from ...errors import AttncalcError, known_tip
@@ -20,15 +20,14 @@ from ...units import count, truncate
 from ..fit.options import DeploymentOptions, EngineOptions, TrafficOptions
 from ..options import (
     CacheDtypeOptions,
-    DtypeOptions,
     PassOptions,
     ReadOptions,
     SizeOptions,
     TrainingOptions,
     WhatIfOptions,
 )
-from ..train.options import StepOptions, TrainOptions
 from .options import RowOptions
+from .others import OTHERS
 
 # The most cells of a sweep.
 MAX_CELLS = 10_000_000
@@ -36,7 +35,7 @@ MAX_CELLS = 10_000_000
 MAX_VALUES = 100_000
 
 
-class SweepOptions(
+class OwnOptions(
     WhatIfOptions,
     ReadOptions,
     SizeOptions,
@@ -46,15 +45,28 @@ class SweepOptions(
     CacheDtypeOptions,
     DeploymentOptions,
     EngineOptions,
-    StepOptions,
-    RowOptions,
     total=False,
 ):
-    """The options of `attncalc sweep` besides the models: those of other commands, most of which
-    take lists.
-    """
+    """The options of a model's costs and of `fit`."""
 
 
+def _sweep_options() -> Any:
+    """Return a TypedDict of all options: the own ones, those of other questions, those of rows."""
+    of_others = [other.axes for other in OTHERS.values()]
+    flags = [other.flag for other in OTHERS.values()]
+    annotations: dict[str, Any] = {}
+    for kind in (OwnOptions, *of_others, *flags, RowOptions):
+        annotations |= kind.__annotations__
+    typed_dict: Any = TypedDict
+    return typed_dict("SweepOptions", annotations, total=False)
+
+
+# The options of `attncalc sweep` besides the models: those of other commands, most of which take
+# lists.
+if TYPE_CHECKING:
+    SweepOptions = dict[str, Any]
+else:
+    SweepOptions = _sweep_options()
 # The axes over which a compiled formula runs; all others make a new setting.
 INNER = ("batch", "context")
 # The axes that change only the figures of a pass.
@@ -64,19 +76,18 @@ TRAFFIC_AXES = tuple(options_of(TrafficOptions))
 _FIT = (DeploymentOptions, EngineOptions, TrafficOptions)
 # The axes that only `fit` has.
 FIT_AXES = {*chain(*map(options_of, _FIT))} - {"engine", "tp"}
-# The options that a sweep with --train may have.
-TRAIN = options_of(TrainOptions)
-# Those of them that need it.
-ONLY_TRAIN = (
-    options_of(StepOptions).keys()
-    - options_of(TrainingOptions).keys()
-    - options_of(DtypeOptions).keys()
-)
+# {an option that only the rows of another question have: that question}.
+OF_OTHERS = {
+    name: question
+    for question, other in OTHERS.items()
+    for name in options_of(other.axes).keys() - options_of(OwnOptions).keys()
+}
 
 
 def _axes() -> dict[str, Option]:
     of_pass = (SizeOptions, PassOptions, TrainingOptions, CacheDtypeOptions)
-    kinds: tuple[Any, ...] = (WhatIfOptions, *_FIT, *of_pass, StepOptions)
+    of_others = [other.axes for other in OTHERS.values()]
+    kinds: tuple[Any, ...] = (WhatIfOptions, *_FIT, *of_pass, *of_others)
     found = {"model": Option("MODEL", metavar="MODEL", help="A model, as in other commands.")}
     for kind in kinds:
         for name, option in options_of(kind).items():
@@ -109,18 +120,21 @@ class Axis(NamedTuple):
         return len(self.values) > 1
 
 
-def read_axes(given: Mapping[str, Any], *, with_train: bool = False) -> tuple[Axis, ...]:
+def read_axes(given: Mapping[str, Any], question: str = "") -> tuple[Axis, ...]:
     """Return the axes that are given, the outermost first.
 
-    `given` are {name of an axis: its values}, None for one that is left out. Raises AttncalcError
+    `given` are {name of an axis: its values}, None for one that is left out; `question` is another
+    question whose rows are asked for. Raises AttncalcError
     if a name is unknown, a value is not valid, or there are more than MAX_CELLS cells.
     """
     for name in given:
         if name not in {**FLAGS, **AXES}:
             raise AttncalcError(f"a sweep has no axis '{truncate(name)}'", known_tip(name, AXES))
     options = {**FLAGS, **AXES}
-    if with_train:
-        options["weights_dtype"] = TRAIN["weights_dtype"]
+    if question:
+        other = OTHERS[question]
+        for name in other.own_axes:
+            options[name] = options_of(other.options)[name]
     axes = []
     for name, option in options.items():
         if given.get(name) is not None:

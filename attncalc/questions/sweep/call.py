@@ -12,11 +12,11 @@ from ...show.formats import choose_row_format
 from ..arguments import errors_in_python, without_metadata
 from ..results import Rows, ShownReport
 from .axes import FLAGS, TRAFFIC_AXES, Axis, SweepOptions, read_axes
-from .columns import TRAIN as TRAIN_COLUMNS
-from .columns import columns_of, read_columns, read_train_columns
+from .columns import columns_of, read_columns, read_columns_of
 from .fits import Need
 from .grid import MAX_ROWS, check_screen, sweep_report
 from .options import RowOptions
+from .others import OTHERS
 from .output import rows_of
 from .selection import read_selection
 from .sweep import LoadedModel, Sweep, has_fit
@@ -97,7 +97,7 @@ def sweep(
     where = _conditions(of_rows.pop("where", None))
     fail_if = _conditions(of_rows.pop("fail_if", None))
     chosen = parsed(of_rows, RowOptions)
-    with_train = bool(chosen.get("train"))
+    question = _question_of(options)
     flags: dict[str, Any] = {}
     values: dict[str, Any] = {"model": models}
     for name, value in options.items():
@@ -105,7 +105,7 @@ def sweep(
             flags[name] = value
         elif name not in FLAGS or value is not None:
             values[name] = value
-    given = {axis.name: axis for axis in read_axes(values, with_train=with_train)}
+    given = {axis.name: axis for axis in read_axes(values, question)}
     loaded = [_loaded(model, assume_grouped) for model in given["model"].values]
     axes = tuple({**given, "model": Axis("model", loaded)}.values())
     prices = {}
@@ -119,11 +119,10 @@ def sweep(
         )
     with_fit = has_fit(axes)
     figures: Iterable[str]
-    if with_train:
-        read = read_train_columns(
-            columns, with_gpu="gpu" in given, with_time="tokens" in given, with_price=bool(prices)
-        )
-        figures = TRAIN_COLUMNS
+    if question:
+        other = OTHERS[question]
+        read = read_columns_of(other, columns, given, has_price=bool(prices))
+        figures = other.columns
     else:
         of_need = []
         if need.users:
@@ -136,7 +135,17 @@ def sweep(
         figures = columns_of(with_fit=with_fit)
     known = (*figures, *(axis.name for axis in axes if axis.varies))
     selection = read_selection(where, fail_if, chosen.get("sort"), chosen.get("top"), known)
-    return ShownSweep(axes, read, flags, need, selection, with_train=with_train)
+    return ShownSweep(axes, read, flags, need, selection, question=question)
+
+
+def _question_of(options: dict[str, Any]) -> str:
+    """Take the flags of other questions from the options, and return the question whose rows are
+    asked for; '' for those of a sweep itself.
+    """
+    asked = [name for name in OTHERS if options.pop(name, None)]
+    if asked:
+        return asked[0]
+    return ""
 
 
 def _loaded(model: ModelLike, assume_grouped: bool) -> LoadedModel:

@@ -2,7 +2,8 @@
 each.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ...errors import AttncalcError, did_you_mean
 from ...show import users
@@ -15,8 +16,9 @@ from ..flops import figures as flops
 from ..kv import figures as kv
 from ..memory import figures as memory
 from ..params import figures as params
-from ..train import figures as train
+from ..swept import SweptRows
 from .axes import AXES, is_number
+from .others import OTHERS
 
 # The last column: why a cell has no figures; None for a cell that has them.
 ERROR = "error"
@@ -64,8 +66,8 @@ USERS = _units(users.FIGURES)
 # What `attncalc plan` answers too: the users of all replicas, and the GPUs and their price for
 # --users.
 NEED = {"users_all_replicas": NO_UNIT, "gpus_needed": NO_UNIT, "price_per_hour": NO_UNIT}
-# Figures of `attncalc train`.
-TRAIN: dict[str, str | None] = {**VERDICT, **_units(train.FIGURES), "price": NO_UNIT}
+# Figures of other questions.
+OF_OTHERS = {name: unit for other in OTHERS.values() for name, unit in other.columns.items()}
 COSTS = {**KV, **PARAMETERS, **STEPS, **COMPARED, **PASS, **MEMORY}
 OF_FIT: dict[str, str | None] = {**VERDICT, **FIT, **BOUNDS, **USERS, **NEED}
 COST_DEFAULTS = ("kv_cache", "kv_cache_per_token", "params_total", "flops_prefill", "flops_decode")
@@ -88,45 +90,29 @@ FIT_DEFAULTS = (
     "decode_time_bound",
     "decode_tokens_per_second_bound",
 )
-TRAIN_DEFAULTS = (
-    "weights",
-    "optimizer_states",
-    "gradients",
-    "activations",
-    "logits",
-    "temporary",
-    "communication",
-    "allocated",
-    "needed_low",
-    "needed",
-    "needed_high",
-    "flops_per_step",
-)
 # Figures that the GPU or the user gives, which no misspelt name means.
 _OF_HARDWARE = {"gpu_memory", "kv_memory", "host_memory"}
-# Figures of `attncalc train` with --tokens.
-TIMES = ("training_seconds", "gpu_hours", "price")
 
 
-def read_train_columns(
-    names: str | Sequence[str] | None, *, with_gpu: bool, with_time: bool, with_price: bool
+def read_columns_of(
+    other: SweptRows,
+    names: str | Sequence[str] | None,
+    options: Mapping[str, Any],
+    *,
+    has_price: bool,
 ) -> tuple[str, ...]:
-    """Return the columns of a training step: those named, or the default ones.
+    """Return the columns of another question's rows: those named, or the default ones.
 
-    Raises AttncalcError if a name is unknown.
+    `options` are the axes that are given. Raises AttncalcError if a name is unknown.
     """
     if names is None:
-        of_gpu = tuple(VERDICT) if with_gpu else ()
-        if not with_time:
-            return (*of_gpu, *TRAIN_DEFAULTS)
-        times = TIMES if with_price else TIMES[:-1]
-        return (*of_gpu, *TRAIN_DEFAULTS, *times)
+        return other.default_columns(options, has_price)
     columns = _names(names)
     for name in columns:
-        if name not in {**TRAIN, **AXES}:
+        if name not in {**other.columns, **AXES}:
             tip = (
-                f"{hint(name, TRAIN)}with --train the names in the JSON of train are known, as "
-                "allocated"
+                f"{hint(name, other.columns)}with --{other.name} the names in the JSON of "
+                f"{other.name} are known, as {other.known_column}"
             )
             raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", tip)
     return columns
@@ -189,14 +175,16 @@ def title_of(name: str) -> str:
         return name.upper()  # TP
     # a figure in several tables has the title of the last
     row = FigureRow("", NO_UNIT, "", name=name)
-    for table in (train, compare_rows, params, flops, fit_figures, roofline):
-        row = table.FIGURES.get(name, row)
+    of_others = [other.rows for other in OTHERS.values()]
+    own = (compare_rows, params, flops, fit_figures, roofline)
+    for rows in (*of_others, *(table.FIGURES for table in own)):
+        row = rows.get(name, row)
     return row.chart_title
 
 
 def unit_of(name: str) -> str | None:
     """Return the unit of a column, '' for none; None for a column of text."""
-    units = {**TRAIN, **COSTS, **WEIGHTS, **OF_FIT, ERROR: None}
+    units = {**OF_OTHERS, **COSTS, **WEIGHTS, **OF_FIT, ERROR: None}
     if name in units:
         return units[name]
     if name in AXES:

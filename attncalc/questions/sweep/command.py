@@ -20,9 +20,9 @@ from ...units import parse_count
 from ...what_if import SIZES
 from ..fit.options import GROUPS
 from ..options import TrainingOptions
-from ..train.options import StepOptions
 from .axes import SweepOptions
 from .options import RowOptions
+from .others import OTHERS
 
 # The most processes of a sweep.
 _MAX_JOBS = 256
@@ -110,17 +110,17 @@ def _models(named: o.NamedModels, options: Mapping[str, Any]) -> list[Any]:
 
 
 _HEADINGS = {
-    "Training": (StepOptions,),
+    **{other.heading: (other.axes,) for other in OTHERS.values()},
     "Options": (TrainingOptions,),
     **GROUPS,
-    "Rows": (RowOptions,),
+    "Rows": (*(other.flag for other in OTHERS.values()), RowOptions),
 }
 
 
 def _names_of_columns() -> Iterable[str]:
-    from .columns import COSTS, OF_FIT, TRAIN
+    from .columns import COSTS, OF_FIT, OF_OTHERS
 
-    return dict.fromkeys((*COSTS, *OF_FIT, *TRAIN))
+    return dict.fromkeys((*COSTS, *OF_FIT, *OF_OTHERS))
 
 
 @command(

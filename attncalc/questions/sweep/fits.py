@@ -1,6 +1,4 @@
-"""What fits of one model with one set of options, or what a training step needs, by batch and
-context.
-"""
+"""What fits of one model with one set of options, by batch and context."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,10 +23,6 @@ from ..fit.figures import fit_figures, totals
 from ..fit.on_host import check_offload, with_needed_offload
 from ..fit.request import fit_request
 from ..fit.roofline import roofline_figures
-from ..train.answer import request_answer
-from ..train.figures import train_figures
-from ..train.options import TrainOptions
-from ..train.request import TrainRequest, read_train_request
 from .columns import BOUNDS, LIMITS, NEED, USERS
 from .costs import ANY
 
@@ -279,29 +273,3 @@ def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
     for name, value in totals(result).items():
         values[f"{name}_all_replicas"] = value
     return values
-
-
-class Trains:
-    """The figures of `train` of one model, for any batch and context."""
-
-    def __init__(
-        self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need
-    ) -> None:
-        self._model = model
-        self._options = options
-        self._columns = columns
-        self._prices = need.prices
-        self._request: TrainRequest | None = None
-
-    def figures(self, batch: int, context: int) -> tuple[Any, ...]:
-        """Return the figures. Raises AttncalcError as `train` does."""
-        if self._request is None:
-            options = cast("TrainOptions", {**self._options, "batch": batch, "context": context})
-            self._request = read_train_request(self._model, options)
-        request = self._request.at(batch, context)
-        price = self._prices.get(request.run.gpu.rented) if request.run.gpu else None
-        request = request._replace(price=price and float(price))
-        of = request_answer(request, with_changes=False, plain=True)
-        values: dict[str, Any] = {figure.name: figure.value for figure in train_figures(of)}
-        values |= {"verdict": of.result.verdict, "price": of.time and of.time.money}
-        return tuple([values[name] for name in self._columns])

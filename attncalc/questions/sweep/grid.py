@@ -15,10 +15,9 @@ from ...show.lists import WIDTH
 from ...show.notes import WARNING
 from ...show.report import Column, Report, Table, number
 from ...show.text import table_lines
-from ...units import BYTES, FLOP, PARAMS, SECONDS, count, quotient
-from ..train.figures import days_text
+from ...units import BYTES, FLOP, PARAMS, SECONDS, count, days_text, quotient
 from .axes import shown
-from .columns import ERROR, NEED, TIMES, unit_of
+from .columns import ERROR, NEED, unit_of
 from .selection import ALL_ROWS
 from .sweep import Row, Sweep
 
@@ -26,14 +25,10 @@ from .sweep import Row, Sweep
 MAX_ROWS = 2_000
 DEFAULT_FIGURE = "kv_cache"
 DEFAULT_FIT_FIGURE = "concurrency"
-DEFAULT_TRAIN_FIGURE = "needed"
 # The figures of `fit` in a table, which is 80 columns wide.
 FIT_TABLE = ("verdict", "kv_memory", "concurrency", "max_context", "decode_time_bound")
 # Those of a table with users: their number, the GPUs and the price come after them.
 FIT_TABLE_OF_USERS = ("verdict", "decode_time_bound")
-# The figures of `train` in a table.
-TRAIN_TABLE = ("verdict", "weights", "optimizer_states", "activations", "needed_low", "needed_high")
-TRAIN_TABLE_OF_TIMES = ("verdict", "needed_low", "needed_high", *TIMES)
 # Different errors below a grid.
 _ERRORS = 5
 # Models that a warning names.
@@ -46,9 +41,8 @@ def for_screen(sweep: Sweep) -> Sweep:
     """
     if len(sweep.varying) > 1 and sweep.selection == ALL_ROWS:
         return sweep.with_columns([default_figure(sweep)])
-    if sweep.with_train:
-        shown_names = TRAIN_TABLE_OF_TIMES if TIMES[0] in sweep.columns else TRAIN_TABLE
-        return sweep.with_columns([name for name in shown_names if name in sweep.columns])
+    if sweep.other is not None:
+        return sweep.with_columns(sweep.other.screen_columns(sweep.columns))
     if not sweep.with_fit:
         return sweep
     need = [name for name in NEED if name in sweep.columns]
@@ -60,8 +54,8 @@ def for_screen(sweep: Sweep) -> Sweep:
 
 def default_figure(sweep: Sweep) -> str:
     """Return the figure of a grid or a picture."""
-    if sweep.with_train:
-        return DEFAULT_TRAIN_FIGURE
+    if sweep.other is not None:
+        return sweep.other.main_column
     if not sweep.with_fit:
         return DEFAULT_FIGURE
     return "gpus" if sweep.need.fewest_gpus else DEFAULT_FIT_FIGURE

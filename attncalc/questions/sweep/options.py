@@ -16,9 +16,6 @@ class RowOptions(TypedDict, total=False):
     are kept.
     """
 
-    train: Annotated[
-        bool, "Rows of a training step, with the options of `attncalc train`.", With(common=True)
-    ]
     users: Annotated[
         Count | None,
         USERS.but(

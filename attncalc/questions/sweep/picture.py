@@ -92,7 +92,7 @@ def sweep_picture(sweep: Sweep) -> Picture:
         facts.append(f"{count(len(errors))} of {count(len(rows))} cells are not possible")
     if left_out:
         facts.append(f"{count(left_out)} of {count(left_out + MAX_BARS)} lines are left out")
-    if not sweep.with_train:
+    if sweep.other is None:
         facts += _defaults(sweep)
     names = tuple(chart.name for chart in charts)
     titles = [model.spec.title for model in sweep.models]

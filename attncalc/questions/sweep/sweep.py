@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import AttncalcError, clash
 from ...model import ModelSpec
-from ...options import as_text, parsed
+from ...options import as_text, options_of, parsed
 from ...records import NamedTuple
 from ...serving.fit import NO_LIMIT
 from ...serving.traffic import usual_lengths
@@ -21,15 +21,14 @@ from ..fit.deployment import engine_and_weights
 from ..fit.request import options_of_name
 from ..inputs import DEFAULT_CONTEXT
 from ..options import WhatIfOptions
-from ..train.request import usual_context
+from ..swept import Figures, SweptRows
 from .axes import (
     AXES,
     FIT_AXES,
     INNER,
-    ONLY_TRAIN,
+    OF_OTHERS,
     PASS_AXES,
     TRAFFIC_AXES,
-    TRAIN,
     Axis,
     cell,
     option_name,
@@ -37,13 +36,12 @@ from .axes import (
 )
 from .columns import BOUNDS, COSTS, ERROR, MEMORY, NEED, PASS, USERS, unit_of
 from .costs import ANY, Costs
-from .fits import NOBODY, Fits, Need, Trains
+from .fits import NOBODY, Fits, Need
+from .others import OTHERS
 from .selection import ALL_ROWS, Selection, holds
 
 # The values of a row, in the order of `Sweep.names`.
 Row = tuple[Any, ...]
-# Returns figures for a batch and a context.
-Figures = Callable[[int, int], tuple[Any, ...]]
 
 
 class LoadedModel(NamedTuple):
@@ -63,7 +61,7 @@ class Sweep:
         columns: The figures.
         names: The keys of a row: the axes that vary, the context if none is given, the figures, and
             'error'.
-        with_train: Whether rows are of a training step.
+        question: The other question whose rows they are, as 'train'; '' for the sweep's own.
         with_fit: Whether there is a GPU or a memory, and so the figures of `fit`.
         outer: The axes but batch and context: each combination of their values is a setting.
     """
@@ -76,7 +74,7 @@ class Sweep:
         need: Need = NOBODY,
         selection: Selection = ALL_ROWS,
         *,
-        with_train: bool = False,
+        question: str = "",
     ) -> None:
         """Raise AttncalcError if an axis has no effect on any column."""
         self.axes = tuple(axes)
@@ -87,8 +85,8 @@ class Sweep:
         selected = [name for name in selection.columns if name not in AXES]
         columns = tuple(dict.fromkeys((*columns, *selected)))
         self.columns = columns
-        self.with_train = with_train
-        self.with_fit = has_fit(axes) and not with_train
+        self.question = question
+        self.with_fit = has_fit(axes) and not question
         keys = [*self.varying]
         if self.by_name.keys().isdisjoint(("context", *TRAFFIC_AXES)):
             keys.append("context")  # each model has one of its own
@@ -103,19 +101,24 @@ class Sweep:
             if name in (*of_axes, *INNER):
                 continue
             is_cost = not self.with_fit or name in COSTS or name.startswith("params_")
-            if is_cost and not with_train:
+            if is_cost and not question:
                 self._costs.append(name)
             else:
                 self._fits.append(name)
         computed = (*of_axes, *INNER, *self._costs, *self._fits, ERROR)
         self._pick = itemgetter(*map(computed.index, self.names))
         for name in self._given:
-            if not with_train:
+            if self.other is None:
                 self._check(name)
-            elif name not in TRAIN:
-                raise clash(option_name(name), "--train")
+            elif name not in options_of(self.other.options):
+                raise clash(option_name(name), f"--{question}")
         if need.fewest_gpus and not self.can_have_fewest_gpus:
             raise self._no_fewest_gpus()
+
+    @property
+    def other(self) -> SweptRows | None:
+        """The rows of another question; None for the sweep's own."""
+        return OTHERS.get(self.question)
 
     @property
     def _given(self) -> list[str]:
@@ -128,8 +131,10 @@ class Sweep:
         option = option_name(name)
         is_other_flag = name in self._flags and name not in WhatIfOptions.__annotations__
         of_fit = name in FIT_AXES or is_other_flag
-        if name in ONLY_TRAIN:
-            raise AttncalcError(f"{option} needs --train", "add --train: rows of a training step")
+        if name in OF_OTHERS:
+            other = OTHERS[OF_OTHERS[name]]
+            flag = f"--{other.name}"
+            raise AttncalcError(f"{option} needs {flag}", f"add {flag}: {other.meaning}")
         if of_fit and not self.with_fit:
             raise AttncalcError(
                 f"{option} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb"
@@ -143,13 +148,14 @@ class Sweep:
 
     def _no_fewest_gpus(self) -> AttncalcError:
         others: list[str] = [name for name in ("gpus", "tp", "pp") if name in self._given]
-        if self.with_train:
-            others.append("train")
+        if self.question:
+            others.append(self.question)
         if others:
             tip = f"leave out {' and '.join(map(option_name, others))}"
         else:
             tip = "name the GPU only: --gpu h100"
-        problem = "--fewest-gpus needs --gpu, and no --gpus, --tp, --pp or --train"
+        *first, last = map(option_name, ("gpus", "tp", "pp", *OTHERS))
+        problem = f"--fewest-gpus needs --gpu, and no {', '.join(first)} or {last}"
         return AttncalcError(problem, tip)
 
     @property
@@ -180,20 +186,20 @@ class Sweep:
 
     @property
     def _question(self) -> tuple[Any, ...]:
-        return self.axes, self.columns, self._flags, self.need, self.selection, self.with_train
+        return self.axes, self.columns, self._flags, self.need, self.selection, self.question
 
     @property
     def can_have_fewest_gpus(self) -> bool:
         """Whether rows have a GPU, and their number is not given."""
         given = self.by_name
-        if self.with_train or "gpu" not in given:
+        if self.question or "gpu" not in given:
             return False
         has_number = all(re.match(r"\d+x", shown(gpu)) for gpu in given["gpu"].values)
         return not has_number and given.keys().isdisjoint(("gpus", "tp", "pp"))
 
     def with_columns(self, columns: Sequence[str]) -> "Sweep":
         return type(self)(
-            self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train
+            self.axes, columns, self._flags, self.need, self.selection, question=self.question
         )
 
     def tuples(self, escape: Callable[[str], str] = str) -> Iterator[Row]:
@@ -312,8 +318,8 @@ class Sweep:
             longest = spec.max_context or NO_LIMIT
             lengths = usual_lengths(setting.get("prompt"), setting.get("output"), None, longest)
             return min(sum(lengths), longest)
-        if self.with_train:
-            return usual_context(spec)
+        if self.other is not None:
+            return self.other.default_context(spec)
         return spec.max_context or DEFAULT_CONTEXT
 
     def _figures(self, setting: Mapping[str, Any]) -> tuple[Figures, Figures]:
@@ -333,8 +339,8 @@ class Sweep:
         if self._costs:
             of_costs = {**options, "engine": None} if self.with_fit else options
             costs = Costs(model.shard(options.get("tp") or 1), of_costs, self._costs).figures
-        if self.with_train:
-            fits = Trains(model, options, self._fits, self.need).figures
+        if self.other is not None:
+            fits = self.other.figures(model, options, tuple(self._fits), self.need.prices)
         elif self._fits:
             implied, _ = options_of_name(name, {"context": ANY, **options})
             fits = Fits(model, {**options, **implied}, self._fits, self.need, self._inner).figures

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..question import HasReport, Question
+from ..swept import SweptRows
 from .options import TrainOptions
 
 
@@ -19,10 +20,17 @@ def _on_page(models: Sequence[Any], options: Mapping[str, Any], *, is_screen: bo
     return train(*models, **options)
 
 
+def _rows() -> SweptRows:
+    from .rows import ROWS
+
+    return ROWS
+
+
 QUESTION = Question(
     "train",
     example="attncalc train llama3-8b --gpu rtx-4090 --lora r=16 --weights-dtype nf4 -c 2048",
     command=_command,
+    rows=_rows,
     on_page=_on_page,
     lists_models=True,
     options=TrainOptions,

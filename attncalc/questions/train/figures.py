@@ -264,11 +264,3 @@ def _tokens(run: Training) -> Quantity:
         * symbol("B", run.workload.batch, "sequences of a micro-batch")
         * symbol("T", run.workload.context, "tokens of a sequence")
     )
-
-
-def days_text(seconds: float) -> str:
-    """Return a time in days, or in hours if it is shorter than a day."""
-    days = seconds / 86400
-    if days >= 1:
-        return f"{days:,.1f} days"
-    return f"{24 * days:.1f} hours"

@@ -12,8 +12,8 @@ from ...model import plural
 from ...show.bar import gib, gib_range
 from ...show.report import number
 from ...show.verdicts import VERDICTS
-from ...units import FLOP, PARAMS, count, human, short
-from .figures import Answer, days_text
+from ...units import FLOP, PARAMS, count, days_text, human, short
+from .figures import Answer
 
 
 def heading(of: Answer) -> Iterator[str]:
