@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -16,6 +16,7 @@ REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 from attncalc import AttncalcError  # noqa: E402
+from attncalc.questions import QUESTIONS  # noqa: E402
 
 
 class Answer(NamedTuple):
@@ -36,6 +37,22 @@ class Answer(NamedTuple):
     def document(self) -> Any:
         """What a command prints with --json."""
         return json.loads(self.out)
+
+
+Line = TypeVar("Line", str, tuple[Any, ...])
+
+
+def of_questions(lines: Iterable[Line]) -> list[Line]:
+    """Return the command lines, or rows that begin with one, of questions that attncalc has.
+
+    A question is deleted with its folder, its line in the list, its page and its own tests. What
+    all questions have in common is tested with lines of each.
+    """
+
+    def command(line: Any) -> str:
+        return line.split()[0] if isinstance(line, str) else command(line[0])
+
+    return [line for line in lines if command(line) in QUESTIONS]
 
 
 # The type of the `ask` fixture: ask("kv", "gpt2", stdin="").

@@ -10,7 +10,6 @@ from tables import each
 import attncalc
 from attncalc.questions.fit.engine_choice import engine_of_options, ollama_options
 from attncalc.questions.fit.request import read_fit_request
-from attncalc.questions.plan.answer import read_plan
 
 
 def test_an_option_that_one_engine_has_chooses_it() -> None:
@@ -203,8 +202,6 @@ def test_every_way_to_ask_has_the_same_engine_and_weights(model: str, gpu: str) 
         attncalc.load(model), {"gpu": device, "context": 256}, is_compared=True
     )
     assert (by_object.engine, by_object.weights_dtype) == of_fit
-    plan = read_plan([model], {"gpu": gpu, "users": 1, "prompt": 64, "output": 16}).requests[0]
-    assert (plan.engine, plan.weights_dtype) == of_fit
     sweep: Any = attncalc.sweep(models=[model], gpu=gpu, context=256)
     assert [*sweep.deployments.values()] == [{of_fit: None}]
 
@@ -241,9 +238,6 @@ def test_rows_of_different_engines_say_engine_and_weights(ask: Ask) -> None:
     assert "  llama.cpp, q4_k_m\n" in every
     assert "  vLLM, as released\n" in every
     assert "Engine and weights are each GPU's defaults" in every
-    plan = "plan qwen3-8b --gpu rtx-4090,l4 --users 20 --prompt 4000 --output-len 500"
-    note = "Engines by default: llama.cpp on rtx-4090; vLLM on l4. --engine sets one for all."
-    assert note in " ".join(ask(*plan.split()).out.split())
     sweep = ask("sweep", "qwen3-8b", "--gpu", "rtx-4090,l4", "-c", "8K", "--format", "table").out
     assert (
         "Engines by default: rtx-4090: llama.cpp, weights q4_k_m; l4: vLLM, weights as released."

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Ask
+from asking import Ask, of_questions
 from tables import each
 from test_latex import compile_latex, needs_tex
 
@@ -22,32 +22,34 @@ from attncalc.show.html import fragment
 from attncalc.show.report import Column, Report, Table
 
 LOGS = "tests/data/engine-logs"
-RUNS = [
-    "kv llama2-70b --batch 8",
-    "kv gemma3-27b --tp 2 --assume-grouped",
-    "kv bert-base",
-    "params mixtral-8x7b",
-    "flops deepseek-v3 --phase decode",
-    "flops t5-base",
-    "memory llama2-70b --phase decode --context 1024",
-    "compare llama2-70b --attention mla:512",
-    "compare llama2-70b gemma3-27b deepseek-v3 gpt-oss-20b --context 4096",
-    "fit qwen3-8b --gpu h100-80gb --context 8192",
-    "fit qwen3-8b --gpu rtx-4090 --context 40960 --full --roofline",
-    "fit gemma3-27b --engine all --kv-memory 40GiB",
-    "fit llama3-8b --kv-memory 20GiB --prompt 4K --output-len 1K",
-    f"fit gemma3-27b --log {LOGS}/excerpts/vllm-gemma3-27b-0.11rc.log",
-    f"fit --log {LOGS}/refusals/vllm-qwen3-8b-24g.log --gpu rtx-4090",
-    "plan gpt2 --users 9 --prompt 500 --output-len 100 --gpu t4,l4 --price t4=0.5,l4=0.7",
-    "train gpt2",
-    "gpus",
-    "gpus h100-80gb",
-    "presets",
-    "presets llama3",
-    "presets families",
-    "explain gqa",
-    "verify gpt2 --simulate t4 -c 64",
-]
+RUNS = of_questions(
+    [
+        "kv llama2-70b --batch 8",
+        "kv gemma3-27b --tp 2 --assume-grouped",
+        "kv bert-base",
+        "params mixtral-8x7b",
+        "flops deepseek-v3 --phase decode",
+        "flops t5-base",
+        "memory llama2-70b --phase decode --context 1024",
+        "compare llama2-70b --attention mla:512",
+        "compare llama2-70b gemma3-27b deepseek-v3 gpt-oss-20b --context 4096",
+        "fit qwen3-8b --gpu h100-80gb --context 8192",
+        "fit qwen3-8b --gpu rtx-4090 --context 40960 --full --roofline",
+        "fit gemma3-27b --engine all --kv-memory 40GiB",
+        "fit llama3-8b --kv-memory 20GiB --prompt 4K --output-len 1K",
+        f"fit gemma3-27b --log {LOGS}/excerpts/vllm-gemma3-27b-0.11rc.log",
+        f"fit --log {LOGS}/refusals/vllm-qwen3-8b-24g.log --gpu rtx-4090",
+        "plan gpt2 --users 9 --prompt 500 --output-len 100 --gpu t4,l4 --price t4=0.5,l4=0.7",
+        "train gpt2",
+        "gpus",
+        "gpus h100-80gb",
+        "presets",
+        "presets llama3",
+        "presets families",
+        "explain gqa",
+        "verify gpt2 --simulate t4 -c 64",
+    ]
+)
 # Commands with formats of their own: a schema is JSON, and a sweep writes rows.
 WITHOUT_REPORT = {"schema", "sweep"}
 TAGS = "html head meta title style body div p strong pre table thead tbody tr th td br"

@@ -84,7 +84,7 @@ def test_the_name_of_an_option_in_errors_is_its_first() -> None:
 
 @each("option", ["--help", "-h", "--version", "-V"])
 def test_words_after_help_or_version_are_an_error(ask: Ask, option: str) -> None:
-    assert ask(option, "plan").error == (
-        f"error: unexpected after {option}: plan\n"
-        "  tip: 'attncalc plan --help' shows the options of plan\n"
+    assert ask(option, "fit").error == (
+        f"error: unexpected after {option}: fit\n"
+        "  tip: 'attncalc fit --help' shows the options of fit\n"
     )

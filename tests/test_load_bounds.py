@@ -6,7 +6,7 @@ import dataclasses
 from fractions import Fraction
 
 import pytest
-from asking import Ask, results
+from asking import Ask
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,27 +70,6 @@ def test_a_prefill_is_no_decode_step_of_as_many_tokens() -> None:
     bounds_of_load(resolved, Load(1, 3, 4))
     found = bounds_of_load(resolved, Load(1, 5, 4))
     assert exactly(found.ttft) == exactly(bounds_of_load(on(one_layer()), Load(1, 5, 4)).ttft)
-
-
-@pytest.mark.parametrize("option", [["--cpu-moe"], ["-ngl", "9"]])
-def test_a_load_reads_the_host_as_the_roofline_does(ask: Ask, option: list[str]) -> None:
-    """With a prompt of 1,023 and an output of 2 the step is at 1,024 tokens."""
-    model = ["mixtral-8x7b:q4_k_m", "--gpu", "rtx-4090", *option, "--json"]
-    planned = results(
-        ask(
-            "plan",
-            *model,
-            "--users",
-            "1",
-            "--prompt",
-            "1023",
-            "--output-len",
-            "2",
-            "--max-gpus",
-            "1",
-        )
-    )
-    assert planned["tpot_bound"] == results(ask("fit", *model, "-c", "1024"))["decode_time_bound"]
 
 
 def test_compute_bounds_a_load_with_few_decode_steps() -> None:

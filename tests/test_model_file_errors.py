@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Ask, refusal
+from asking import Ask, of_questions, refusal
 from tables import each
 
 from attncalc import AttncalcError, ModelSpec, load
@@ -471,14 +471,16 @@ def test_a_screen_starts_with_the_defaults_of_a_model_file(ask: Ask, tmp_path: P
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "fit m.yaml --kv-memory 1GiB",
-        "train m.yaml",
-        "compare m.yaml",
-        "compare gpt2 m.yaml",
-        "plan m.yaml --gpu l4 --users 1 --prompt 9 --output-len 9",
-        "sweep m.yaml -c 9 --format table",
-    ],
+    of_questions(
+        [
+            "fit m.yaml --kv-memory 1GiB",
+            "train m.yaml",
+            "compare m.yaml",
+            "compare gpt2 m.yaml",
+            "plan m.yaml --gpu l4 --users 1 --prompt 9 --output-len 9",
+            "sweep m.yaml -c 9 --format table",
+        ]
+    ),
 )
 def test_every_command_says_the_defaults_of_a_model_file(
     command: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

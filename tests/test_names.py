@@ -1,7 +1,7 @@
 """Models and GPUs in the spellings of people, hubs, shops and drivers."""
 
 import pytest
-from asking import Ask
+from asking import Ask, of_questions
 from tables import each
 
 from attncalc import AttncalcError, fit, gpu, load
@@ -239,7 +239,12 @@ def test_a_slice_that_does_not_exist_is_an_error(name: str) -> None:
 
 @each(
     "command",
-    ["plan {} --gpu rtx-4090 --users 2 --prompt 1K --output-len 100", "sweep {} --gpu 24GB -c 4K"],
+    of_questions(
+        [
+            "plan {} --gpu rtx-4090 --users 2 --prompt 1K --output-len 100",
+            "sweep {} --gpu 24GB -c 4K",
+        ]
+    ),
 )
 def test_the_type_in_a_models_name_is_that_of_the_weights(ask: Ask, command: str) -> None:
     def rows(model: str) -> str:
@@ -252,7 +257,7 @@ def test_the_type_in_a_models_name_is_that_of_the_weights(ask: Ask, command: str
 
 def test_a_type_of_weights_that_a_command_does_not_count_is_named(ask: Ask) -> None:
     note = "note: q4_k_m is not used: it is the type of weights, which 'attncalc fit' counts\n"
-    for command in ("kv", "params", "flops", "memory", "compare", "train"):
+    for command in of_questions(["kv", "params", "flops", "memory", "compare", "train"]):
         assert ask(command, "llama3.1-8b:q4_k_m").err == note
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from asking import REPOSITORY, Ask, shell, started
+from asking import REPOSITORY, Ask, of_questions, shell, started
 from tables import each
 
 from attncalc import Workload, load
@@ -334,10 +334,11 @@ def test_help_is_as_narrow_as_the_terminal() -> None:
 
 @pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_no_color_and_dumb_terminals_get_no_emphasis(variable: dict[str, str]) -> None:
-    for command in (
+    lines = (
         "kv gpt2 -c 4096",
         "plan llama3.1-8b --gpu h100 --users 9 --prompt 1K --output-len 100",
-    ):
+    )
+    for command in of_questions(lines):
         assert "\x1b" not in on_a_terminal(command, **variable)
 
 

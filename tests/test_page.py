@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from asking import REPOSITORY, Ask
+from asking import REPOSITORY, Ask, of_questions
 from tables import each
 
 from attncalc.cli.declared import command_of
 from attncalc.options import COUNT, Count, Option
-from attncalc.questions import kv
+from attncalc.questions import QUESTIONS, kv
 from attncalc.questions.kv.options import KVCacheOptions
 from attncalc.questions.question import declared
 from attncalc.questions.schema.command import schemas
@@ -91,35 +91,45 @@ SIZES = {"layers": "32", "heads": "32", "head_dim": "128", "context": "2K"}
 
 @each(
     ("command", "models", "options"),
-    [
-        ("kv", ["llama2-70b"], {"batch": "8", "context": "4K", "kv_dtype": "fp8"}),
-        ("kv", ["llama2-70b"], {"attention": "mla:512", "max_model_len": "8K"}),
-        ("kv", ["gpt2"], {"context": "512,1K", "batch": "1,8"}),
-        ("fit", ["llama2-70b"], {"gpu": "h100", "context": "4096"}),
-        ("fit", ["qwen3-8b"], {"gpu": "NVIDIA H100 80GB HBM3", "prompt": "4K", "output_len": "1K"}),
-        (
-            "fit",
-            ["qwen3-8b"],
-            {"gpu": "l4", "engine": "vllm", "enforce_eager": True, "prefix_caching": False},
-        ),
-        ("compare", ["llama2-70b"], {"attention": ["mla:512", "gqa:4"]}),
-        ("compare", ["llama2-70b", "gpt2"], {"context": "1K,2K"}),
-        ("compare", ["llama2-70b,gpt2"], {}),
-        ("compare", ["llama2-70b", "mla:512"], {"attention": ["gqa:4"]}),
-        # without a GPU, on every GPU, without a model, with every engine
-        ("fit", ["qwen3-8b"], {}),
-        ("fit", ["qwen3-8b"], {"prompt": "4K", "output_len": "1K", "engine": "sglang"}),
-        ("fit", ["gpt2"], {"gpu": "all"}),
-        ("fit", [], {"gpu": "4GB", "context": "512"}),
-        ("fit", ["gpt2"], {"gpu": "l4", "engine": "all"}),
-        ("train", [], {"gpu": "rtx-4060", "context": "512"}),
-        # sizes instead of a model
-        ("kv", [], SIZES),
-        ("fit", [], {**SIZES, "gpu": "h100"}),
-        ("fit", [], SIZES),
-        ("train", [], SIZES),
-        ("plan", [], {**SIZES, "gpu": "h100", "users": "9", "prompt": "1K", "output_len": "1K"}),
-    ],
+    of_questions(
+        [
+            ("kv", ["llama2-70b"], {"batch": "8", "context": "4K", "kv_dtype": "fp8"}),
+            ("kv", ["llama2-70b"], {"attention": "mla:512", "max_model_len": "8K"}),
+            ("kv", ["gpt2"], {"context": "512,1K", "batch": "1,8"}),
+            ("fit", ["llama2-70b"], {"gpu": "h100", "context": "4096"}),
+            (
+                "fit",
+                ["qwen3-8b"],
+                {"gpu": "NVIDIA H100 80GB HBM3", "prompt": "4K", "output_len": "1K"},
+            ),
+            (
+                "fit",
+                ["qwen3-8b"],
+                {"gpu": "l4", "engine": "vllm", "enforce_eager": True, "prefix_caching": False},
+            ),
+            ("compare", ["llama2-70b"], {"attention": ["mla:512", "gqa:4"]}),
+            ("compare", ["llama2-70b", "gpt2"], {"context": "1K,2K"}),
+            ("compare", ["llama2-70b,gpt2"], {}),
+            ("compare", ["llama2-70b", "mla:512"], {"attention": ["gqa:4"]}),
+            # without a GPU, on every GPU, without a model, with every engine
+            ("fit", ["qwen3-8b"], {}),
+            ("fit", ["qwen3-8b"], {"prompt": "4K", "output_len": "1K", "engine": "sglang"}),
+            ("fit", ["gpt2"], {"gpu": "all"}),
+            ("fit", [], {"gpu": "4GB", "context": "512"}),
+            ("fit", ["gpt2"], {"gpu": "l4", "engine": "all"}),
+            ("train", [], {"gpu": "rtx-4060", "context": "512"}),
+            # sizes instead of a model
+            ("kv", [], SIZES),
+            ("fit", [], {**SIZES, "gpu": "h100"}),
+            ("fit", [], SIZES),
+            ("train", [], SIZES),
+            (
+                "plan",
+                [],
+                {**SIZES, "gpu": "h100", "users": "9", "prompt": "1K", "output_len": "1K"},
+            ),
+        ]
+    ),
 )
 def test_command_line_gives_the_same_json(
     command: str, models: list[str], options: dict[str, Any], ask: Ask
@@ -157,7 +167,7 @@ def test_error_is_that_of_the_command_line(
     assert printed.err == f"error: {error['error']}\n  tip: {error['tip']}\n"
 
 
-@pytest.mark.parametrize("command", ["kv", "compare", "fit", "train", "plan"])
+@pytest.mark.parametrize("command", [name for name, listed in QUESTIONS.items() if listed.on_page])
 def test_an_option_of_an_address_that_the_command_lacks_is_an_error(command: str) -> None:
     (error,) = asked(command, "gpt2", top_k="1")["errors"]
     assert error["error"] == "no such option: --top-k"
@@ -258,29 +268,6 @@ def test_curve_shows_the_cache_of_each_model(
     for series in curve["series"]:
         heights = [point["y"] for point in series["points"]]
         assert heights == sorted(heights)  # a longer context needs no less
-
-
-def test_training_curve_has_the_parts_of_memory_below_the_gpu() -> None:
-    asked("train", "llama2-7b", gpu="h100", context="2048")
-    curve = json.loads(answer.curve())
-    assert [each["label"] for each in curve["series"]][-1] == "allocated"
-    assert curve["limit"]["label"] == "the GPU has: 79.10 GiB"
-    assert [row[0] for row in curve["rows"]] == ["128", "256", "512", "1K", "2K", "4K"]
-
-
-def test_plan_curve_has_the_gpus_that_more_users_need() -> None:
-    """One H100 holds 96 of these requests on average: 80 users need one, 160 two."""
-    asked("plan", "llama3.1-8b", gpu="h100", users="20", prompt="4K", output_len="1K")
-    curve = json.loads(answer.curve())
-    assert curve["rows"][-2:] == [["80", "1"], ["160", "2"]]
-    assert [tick["label"] for tick in curve["y_ticks"]] == ["0", "1", "2"]  # and no half GPUs
-
-
-def test_plan_curve_of_a_rate_is_over_requests_per_second() -> None:
-    asked("plan", "llama3.1-8b", gpu="h100", rate="4", prompt="4K", output_len="1K")
-    curve = json.loads(answer.curve())
-    assert curve["x_label"] == "requests per second"
-    assert [row[0] for row in curve["rows"]] == ["0.5", "1", "2", "4", "8", "16", "32"]
 
 
 def test_hub_is_not_asked_without_the_readers_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -552,14 +552,6 @@ def test_no_other_name_of_an_option_is_a_name_of_another() -> None:
             assert names.setdefault(name, field) == field
 
 
-@pytest.mark.parametrize("command", ["kv", "params", "compare", "fit", "gpus", "train"])
-def test_an_unknown_option_names_the_command_that_has_it(ask: Ask, command: str) -> None:
-    assert (
-        ask(command, "--rps", "2").error
-        == "error: no such option: --rps\n  tip: 'attncalc plan' has it\n"
-    )
-
-
 PARTS = (
     *OPTIONS,
     "vllm",

@@ -4,7 +4,6 @@ them.
 
 import json
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from tables import each
 
 from attncalc import Workload, load
 from attncalc.config.gpus import gpu
-from attncalc.questions.plan.space import Space, Split, splits
 from attncalc.serving.load_bounds import Load
 from attncalc.serving.published import class_of, published_range
 from attncalc.serving.request import FitRequest, resolve
@@ -114,28 +112,6 @@ def test_official_recipes_fit(ask: Ask, name: str, command: str, verdict: str) -
     """All but three, of which tests/data/serving/README.md says why."""
     found = ask(*command.split()[1:], "--json").document
     assert found["fits"] == (verdict != "does_not_fit"), name
-
-
-@each(("name", "command", "verdict"), RECIPES)
-def test_a_plan_tries_the_split_of_each_recipe(name: str, command: str, verdict: str) -> None:
-    words = command.split()[2:]
-    given = {
-        word[2:].replace("-", "_"): value
-        for word, value in pairwise(words)
-        if word.startswith("--")
-    }
-    sizes = {size: int(given.get(size, 1)) for size in ("tp", "pp", "dp")}
-    request = FitRequest(
-        load(words[0]),
-        Workload.decode(1, 2048),
-        given.get("engine", "vllm"),
-        gpu=gpu(given["gpu"]),
-        tp=None,
-    )
-    expert_parallel = "--enable-expert-parallel" in words
-    split = Split(int(given["gpus"]), **sizes, expert_parallel=expert_parallel)
-    groups = splits(request, Space(expert_parallel=expert_parallel))
-    assert any(split in group for group in groups), name
 
 
 def test_few_recipes_do_not_fit() -> None:

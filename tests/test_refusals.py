@@ -158,7 +158,6 @@ def test_a_flag_with_a_value_has_the_flag_as_a_tip(ask: Ask, option: str, tip: s
         ("fit -c gpt2", "-c: 'gpt2' is not a whole number"),
         ("sweep -j gpt2 -c 8K,16K", "-j: 'gpt2' is not a whole number"),
         ("kv gpt2 --num-kv-heads 7", "--num-kv-heads: 7 does not divide the 12 query heads"),
-        ("plan gpt2 --users 9 --gpu h100 --gpus 4 --tp 8", "--tp 8 needs 8 GPUs, and --gpus is 4"),
     ],
 )
 def test_an_error_names_an_option_as_it_was_typed(ask: Ask, line: str, error: str) -> None:

@@ -1,6 +1,5 @@
 """Which rows of a sweep are kept, in which order, and how many GPUs its users need."""
 
-import math
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import each
 
-from attncalc import plan, sweep
+from attncalc import sweep
 from attncalc.config.gpus import gpu_names
 
 AXES: dict[str, Any] = {"models": ["gpt2", "llama2-7b"], "context": "1K,2K,4K", "batch": "1,2,4"}
@@ -62,26 +61,6 @@ def test_rows_of_which_a_condition_is_true_fail(ask: Ask) -> None:
     assert sweep("llama3.1-8b", gpu="l4", context="32K", fail_if="verdict != fits").failures == [
         "the row: verdict is may_not_fit"
     ]
-
-
-def test_the_gpus_and_the_price_of_users_are_those_of_plan() -> None:
-    """500 users on 1 replica of 834 need 8 H200, on replicas of 352 two of 4."""
-    prices = {"h200": 3.79}
-    found = {
-        row["tp"]: row
-        for row in sweep(
-            models="llama3.1-70b", gpu="h200", tp="4,8", users=500, price=prices, **LOAD
-        )
-    }
-    rows = plan(
-        "llama3.1-70b", users=500, gpu="h200", tp="4,8", price=prices, all=True, **LOAD
-    ).rows
-    for row in rows:
-        of_sweep = found[row["tp"]]
-        assert of_sweep["gpus_needed"] == row["gpus"]
-        assert of_sweep["price_per_hour"] == pytest.approx(row["price_per_hour"])
-        assert of_sweep["users_all_replicas"] * row["replicas"] == row["users_all_replicas"]
-        assert row["gpus"] == row["tp"] * math.ceil(500 / of_sweep["users_all_replicas"])
 
 
 def test_rows_have_the_fewest_gpus_and_their_figures() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from asking import Ask, results
+from asking import Ask, of_questions, results
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
@@ -257,13 +257,15 @@ def test_a_pattern_may_give_layers_another_attention() -> None:
 
 @each(
     "command",
-    [
-        "fit --layers 32 --heads 32 --head-dim 128 --gpu h100 -c 4K",
-        "plan --layers 32 --heads 32 --head-dim 128 --gpu h100 --users 9 --prompt 1K "
-        "--output-len 100",
-        "fit llama3.1-8b --layers 3 --gpu h100 -c 4K",
-        "plan llama3.1-8b --layers 3 --gpu h100 --users 9 --prompt 1K --output-len 100",
-    ],
+    of_questions(
+        [
+            "fit --layers 32 --heads 32 --head-dim 128 --gpu h100 -c 4K",
+            "plan --layers 32 --heads 32 --head-dim 128 --gpu h100 --users 9 --prompt 1K "
+            "--output-len 100",
+            "fit llama3.1-8b --layers 3 --gpu h100 -c 4K",
+            "plan llama3.1-8b --layers 3 --gpu h100 --users 9 --prompt 1K --output-len 100",
+        ]
+    ),
 )
 def test_a_model_that_no_engine_could_load_has_no_name_in_the_command(
     ask: Ask, command: str

@@ -15,19 +15,6 @@ from attncalc.show.xlsx import write
 
 pytest.importorskip("xlsxwriter")
 _NAMESPACE = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-PLAN = (
-    "plan",
-    "qwen3-8b",
-    "llama3-8b",
-    "--users",
-    "50",
-    "--prompt",
-    "3K",
-    "--output-len",
-    "500",
-    "--gpu",
-    "l4,h100",
-)
 
 
 def sheets(file: Path | io.BytesIO) -> dict[str, list[list[Any]]]:
@@ -57,19 +44,6 @@ def _value(cell: ElementTree.Element, texts: list[str]) -> Any:
     if value is None or value.text is None:
         return None
     return texts[int(value.text)] if cell.get("t") == "s" else float(value.text)
-
-
-def test_a_plan_has_a_sheet_per_model_with_units(ask: Ask, tmp_path: Path) -> None:
-    assert ask(*PLAN, "-o", str(tmp_path / "plan.xlsx")).code == 0
-    ask(*PLAN, "-o", str(tmp_path / "plan.csv"))
-    found = sheets(tmp_path / "plan.xlsx")
-    assert set(found) == {"qwen3-8b", "llama3-8b"}
-    assert (
-        sum(len(rows) - 1 for rows in found.values())
-        == len((tmp_path / "plan.csv").read_text().splitlines()) - 1
-    )
-    header = found["qwen3-8b"][0]
-    assert {"gpus", "tpot_bound (s)", "tokens_per_second_bound (tokens/s)", "watts"} <= set(header)
 
 
 def test_a_sweep_and_a_report_can_be_spreadsheets(ask: Ask, tmp_path: Path) -> None:
@@ -118,7 +92,7 @@ def test_without_xlsxwriter_an_error_names_the_command_before_anything_is_comput
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "xlsxwriter", None)
-    for words in (PLAN, ("sweep", "gpt2", "-c", "1K,2K"), ("kv", "no-such-model")):
+    for words in (("compare", "gpt2"), ("sweep", "gpt2", "-c", "1K,2K"), ("kv", "no-such-model")):
         answer = ask(*words, "-o", str(tmp_path / "x.xlsx"))
         assert (answer.code, 'pip install "attncalc[xlsx]"' in answer.err) == (3, True)
     assert list(tmp_path.iterdir()) == []
