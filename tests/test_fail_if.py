@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Ask
+from asking import Ask, of_questions
 from configs import SMALL_LLAMA
 from hypothesis import given
 from hypothesis import strategies as st
@@ -316,7 +316,9 @@ def checks(ask: Ask, *arguments: str) -> list[dict[str, Any]]:
 
 @each(
     "command",
-    ["kv gpt2", "params gpt2", "flops gpt2", "memory gpt2", "fit gpt2 --gpu h100", "train gpt2"],
+    of_questions(
+        ["kv gpt2", "params gpt2", "flops gpt2", "memory gpt2", "fit gpt2 --gpu h100", "train gpt2"]
+    ),
 )
 def test_every_command_has_its_checks_in_json(ask: Ask, command: str) -> None:
     first = ask(*command.split(), "--json").document

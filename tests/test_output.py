@@ -234,15 +234,17 @@ def test_a_full_disk_is_an_error_with_a_tip() -> None:
 )
 @pytest.mark.parametrize(
     "command",
-    [
-        "kv WORD",
-        "fit WORD",
-        "fit WORD --gpu h100",
-        "fit --log WORD",
-        "train WORD",
-        "compare gpt2 WORD",
-        "sweep WORD",
-    ],
+    of_questions(
+        [
+            "kv WORD",
+            "fit WORD",
+            "fit WORD --gpu h100",
+            "fit --log WORD",
+            "train WORD",
+            "compare gpt2 WORD",
+            "sweep WORD",
+        ]
+    ),
 )
 def test_a_word_too_long_for_a_path_is_no_error_of_the_answers_file(
     ask: Ask, command: str, word: str

@@ -183,9 +183,6 @@ def test_headline_is_the_verdict_where_there_is_one() -> None:
     assert asked("fit", "llama2-70b", gpu="h100", context="4096")["headline"].startswith(
         "DOES NOT FIT"
     )
-    assert asked("train", "llama2-7b", gpu="h100", context="4096")["headline"].startswith(
-        "DOES NOT FIT"
-    )
     assert asked("kv", "llama2-70b", context="4096")["headline"] == "KV cache 1.25 GiB"
 
 
@@ -217,13 +214,6 @@ def test_bar_has_the_words_of_the_command(
         words = ", ".join(each["text"] for each in bar["legend"])
         assert words in printed
         assert bar["caption"] in printed
-
-
-def test_training_bar_is_as_long_as_what_is_needed() -> None:
-    bar = asked("train", "llama2-7b", gpu="h100", context="4096")["bar"]
-    assert sum(piece["share"] for piece in bar["pieces"]) == pytest.approx(1)
-    assert 0 < bar["memory"] < 1  # it does not fit
-    assert asked("train", "llama2-7b", context="4096")["bar"] is None
 
 
 def test_each_change_is_options_of_the_command() -> None:

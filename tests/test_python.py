@@ -743,8 +743,6 @@ def test_a_sweep_is_shown_as_a_table_and_equals_the_same_question() -> None:
 def test_an_answer_of_yes_or_no_is_true_or_false() -> None:
     assert attncalc.fit("gpt2", gpu="l4")
     assert not attncalc.fit("llama3-70b", gpu="l4")
-    assert attncalc.train("gpt2", gpu="l4")
-    assert not attncalc.train("llama3-8b", gpu="l4")
 
 
 def test_several_models_may_be_given_by_name() -> None:

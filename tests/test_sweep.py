@@ -18,7 +18,6 @@ from attncalc import AttncalcError, Workload, load, params, sweep
 from attncalc.cost.activations import activations
 from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import flops
-from attncalc.questions.arguments import in_python
 from attncalc.questions.memory.figures import largest_layer
 from attncalc.questions.sweep import fits
 from attncalc.questions.sweep.columns import BOUNDS, FIT
@@ -365,12 +364,6 @@ def test_a_sweep_is_lazy() -> None:
         ({"columns": "kv_cash"}, "there is no figure 'kv_cash'"),
         ({"columns": "concurrency"}, "columns='concurrency' needs gpu or kv_memory"),
         ({"kontext": 5}, "a sweep has no axis 'kontext'"),
-        ({"zero": 3}, "zero needs train"),
-        ({"fsdp": True}, "fsdp needs train"),
-        ({"train": True, "kv_dtype": "fp8"}, "kv_dtype cannot be combined with train"),
-        ({"train": True, "enforce_eager": True}, "enforce_eager cannot be combined with train"),
-        ({"train": True, "weights_dtype": "q4_k_m"}, "weights_dtype cannot be 'q4_k_m'"),
-        ({"train": True, "columns": "kv_cache"}, "there is no figure 'kv_cache'"),
     ],
 )
 def test_a_value_that_is_never_possible_is_an_error_at_once(
@@ -378,46 +371,6 @@ def test_a_value_that_is_never_possible_is_an_error_at_once(
 ) -> None:
     given_arguments = {"models": "llama2-70b", **arguments}
     assert error in refusal(sweep, **given_arguments).message
-
-
-def test_rows_of_a_training_step_equal_train() -> None:
-    names = ["verdict", "weights", "allocated", "needed_high", "flops_per_step", "gpu_hours"]
-    cells = sweep(
-        ["llama3-8b", "mixtral-8x7b"],
-        train=True,
-        columns=[*names, "price"],
-        gpu="8xh100-80gb,8xh200",
-        zero="1,3",
-        tp="1,3",
-        context="1K,4K",
-        lora="r=8",
-        weights_dtype="nf4",
-        tokens="1B",
-        mfu=0.4,
-        price={"h100-80gb": 2},
-    )
-    assert len(cells) == 2 * 2 * 2 * 2 * 2
-    for row in cells:
-        own = {name: row[name] for name in ("gpu", "zero", "tp", "context")}
-        is_h100 = row["gpu"] == "8xh100-80gb"
-        fixed: Any = {"lora": "r=8", "weights_dtype": "nf4", "tokens": "1B", "mfu": 0.4}
-        found, error = answer(functools.partial(attncalc.train, row["model"], **fixed, **own))
-        # a row names options, as its table does
-        assert (row["error"] and in_python(row["error"])) == error
-        assert (error is not None) == (row["tp"] == 3)
-        assert not found or {name: found.to_dict()[name] for name in names} == {
-            name: row[name] for name in names
-        }
-        # the H200 has no price
-        assert (row["price"] is not None) == (found is not None and is_h100)
-        if found and is_h100:
-            assert 2 * row["gpu_hours"] <= row["price"] < 2 * (row["gpu_hours"] + 1)
-
-
-def test_a_training_step_has_the_default_context_of_train() -> None:
-    (row,) = sweep("llama3.1-8b", train=True, columns="context,allocated")
-    assert row["context"] == 4096
-    assert row["allocated"] == attncalc.train("llama3.1-8b").to_dict()["allocated"]
 
 
 def test_values_are_lists_texts_or_numbers() -> None:
@@ -523,8 +476,6 @@ def test_an_option_whose_text_has_commas_varies_in_a_list() -> None:
         rows = [*sweep("llama3.1-8b", tensor_split=splits, **options)]
         assert [row["tensor_split"] for row in rows] == ["3,1", "1,1"]
     assert len([*sweep("llama3.1-8b", tensor_split=(3, 1), **options)]) == 1
-    trained = [*sweep("gpt2", train=True, lora=["r=8", "r=16,targets=q+v"], columns="allocated")]
-    assert [row["lora"] for row in trained] == ["r=8", "r=16,targets=q+v"]
 
 
 def test_a_flag_with_an_opposite_may_be_off() -> None:

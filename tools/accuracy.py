@@ -19,21 +19,12 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from startups import Prediction, logged_size, predict, startups  # noqa: E402
 from training_classes import ROWS, cause_of, class_rows  # noqa: E402
-from training_runs import (  # noqa: E402
-    ON_A_GPU,
-    Measured,
-    fitcheck_runs,
-    litgpt_runs,
-    published_runs,
-    runs_on_a_gpu,
-)
 
 sys.path.insert(0, str(ROOT / "tools"))
 import serving_classes  # noqa: E402
 from measurements import Measurement, examples, measurements  # noqa: E402
 
 from attncalc.config.gpus import gpu  # noqa: E402
-from attncalc.show.verdicts import VERDICTS  # noqa: E402
 
 PAGES = ROOT / "docs" / "accuracy"
 END = "<!-- end -->"
@@ -269,48 +260,9 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def training() -> list[str]:
     """Return the tables of training runs."""
-    measured = list(fitcheck_runs())
-    published = list(published_runs())
-    errors = [abs(run.error_of_tensors) for run in measured]
-    within = sum(abs(run.error) < 0.01 for run in measured)
-    on_a_gpu = list(runs_on_a_gpu())
-    nearest = sum(abs(run.error) < 0.002 for run in on_a_gpu)
-    held_out = [run.first / run.measured - 1 for run in on_a_gpu if run.first]
-    nearest_first = sum(abs(error) < 0.001 for error in held_out)
-    return [
-        f"{len(on_a_gpu)} runs on an {ON_A_GPU['gpu']}: {nearest} are within 0.2 %. "
-        f"{len(held_out)} were held out, of "
-        f"which {nearest_first} were within 0.1 % at first.",
-        "",
-        "| `attncalc train` | measured, GiB | predicted | error | held out: at first |",
-        "|---|---:|---:|---:|---:|",
-        *(run_line(run, 2).removesuffix("|  |") + f"| {_first_error(run)} |" for run in on_a_gpu),
-        "",
-        f"{len(errors)} runs of LoRA on a T4: {mean(errors):.2%} off on average, "
-        f"{max(errors):.1%} at most. With the "
-        f"blocks that the allocator did not split when the weights were loaded, {within} are "
-        "within 1 %.",
-        "",
-        "| run | measured, GiB | predicted | error | why it is off |",
-        "|---|---:|---:|---:|---|",
-        *map(run_line, published),
-        "",
-        "| litgpt, LoRA on A100 40GB | measured, GB | predicted | answer |",
-        "|---|---:|---:|---|",
-        *(
-            f"| {run.name} | {f'{run.measured / 1e9:.2f}' if run.measured else 'out of memory'} | "
-            f"{run.allocated / 1e9:.2f} | {VERDICTS[run.verdict]} |"
-            for run in litgpt_runs()
-        ),
-        "",
-        "| LoRA on a T4 | measured, GiB | predicted | error | larger blocks, MiB | error without |",
-        "|---|---:|---:|---:|---:|---:|",
-        *(
-            run_line(run).removesuffix("|  |")
-            + f"| {run.blocks / 2**20:.1f} | {run.error_of_tensors:+.1%} |"
-            for run in measured
-        ),
-    ]
+    from training_tables import lines  # without `train` there are none
+
+    return lines()
 
 
 def classes() -> list[str]:
@@ -355,21 +307,6 @@ def worst_error(name: str) -> str:
         return ""
     errors = [p / m - 1 for m, p in zip(row.measured, row.predicted, strict=True)]
     return f" {max(errors, key=abs):+.0%}"
-
-
-def _first_error(run: Measured) -> str:
-    if run.first:
-        return f"{run.first / run.measured - 1:+.2%}"
-    return ""
-
-
-def run_line(run: Measured, digits: int = 1) -> str:
-    """Return the row of a training run."""
-    gib = 2**30
-    return (
-        f"| {run.name} | {run.measured / gib:.2f} | {run.predicted / gib:.2f} | "
-        f"{run.error:+.{digits}%} | {run.why} |"
-    )
 
 
 # The lines of a table by the name in its marker.
