@@ -81,15 +81,19 @@ def test_required_presets_exist() -> None:
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 
 
-@each("name", preset_names())
-def test_a_preset_names_its_schema_and_sources_and_is_valid(name: str) -> None:
-    text = (PRESETS / "models" / f"{name}.yaml").read_text()
+def check_preset(text: str) -> None:
+    """Check the text of a preset: it names its schema and sources, and is valid."""
     assert text.startswith("# yaml-language-server: $schema=../model.schema.json\n")
     data = yaml.safe_load(text)
     VALIDATOR.validate(data)
     assert data["title"]
     assert data["sources"]
     assert all("http" in source for source in data["sources"])
+
+
+@each("name", preset_names())
+def test_a_preset_names_its_schema_and_sources_and_is_valid(name: str) -> None:
+    check_preset((PRESETS / "models" / f"{name}.yaml").read_text())
 
 
 WORDS = ["rmsnorm", "grouped", "latent", "gated", "head", "lm", "fp16", "fp8", "causal", "int4"]

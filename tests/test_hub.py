@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_hub import COMMIT, Behaviour, LocalHub, Sparse, running_hub
 from tables import each
+from test_config import check_preset
 from test_gguf import LLAMA_KEYS, LLAMA_SHAPES, small_llama, split
 
 from attncalc import AttncalcError, load
@@ -938,6 +939,21 @@ def test_a_gguf_file_becomes_a_model_file_of_the_same_figures(
     text = ask("presets", "add", "org/gguf").out
     as_yaml, as_gguf = ask("kv", "-", "--json", stdin=text), ask("kv", "org/gguf", "--json")
     assert results(as_yaml)["kv_cache"] == results(as_gguf)["kv_cache"] > 0
+
+
+def test_presets_add_writes_a_preset_of_the_repository(
+    ask: Ask, hub: LocalHub, tmp_path: Path
+) -> None:
+    hub.add("org/small", **{"config.json": CONFIG})
+    file = tmp_path / "presets/models/small.yaml"
+    file.parent.mkdir(parents=True)
+    (file.parent.parent / "model.schema.json").touch()
+    assert ask("presets", "add", "org/small", "-o", str(file)).code == 0
+    check_preset(file.read_text())
+    assert "https://huggingface.co/org/small: its config.json, read as" in file.read_text()
+    elsewhere = tmp_path / "small.yaml"
+    assert ask("presets", "add", "org/small", "-o", str(elsewhere)).code == 0
+    assert elsewhere.read_text().startswith("# From ")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_the_example_of_the_declaration_is_answered(
     assert program == "attncalc"
     if name == "verify":
         pytest.importorskip("torch")
-        words += ["--simulate", "cuda"]  # without which it takes a minute
+        words = ["verify", "gpt2", "-c", "8", "--simulate", "cuda"]  # the example takes a minute
     monkeypatch.chdir(tmp_path)
     assert ask(*words).code == 0
 

@@ -158,7 +158,15 @@ def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False
             f"{file} is already a model file", "give a config.json, a .gguf file or org/name"
         )
     build_model(model_file.document, model_file.name)
-    return to_yaml(model_file.document.data, file)
+    data = dict(model_file.document.data)
+    from .hub import parse_repository
+
+    repository = None if os.path.exists(model) else parse_repository(os.fspath(model))
+    if repository:
+        # by its address the preset is found
+        address = f"https://huggingface.co/{repository.name}"
+        data["sources"] = [f"{address}: {source}" for source in data["sources"]]
+    return to_yaml(data, file)
 
 
 def _read(model: str, assume_grouped: bool) -> _ModelFile:

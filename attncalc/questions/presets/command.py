@@ -5,6 +5,7 @@ one.
 import contextlib
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -131,7 +132,17 @@ def add(
     output: o.PlainOutputOptions,
     assume_grouped: Annotated[bool, o.declared(ModelOptions, "assume_grouped")] = False,
 ) -> None:
-    output.write(to_model_file(model, assume_grouped=assume_grouped))
+    text = to_model_file(model, assume_grouped=assume_grouped)
+    output.write(f"{_schema_line(output.output)}{text}")
+
+
+def _schema_line(file: Path | None) -> str:
+    """Return the first line of a preset of this repository, by which an editor finds the schema of
+    its keys; '' for a file elsewhere.
+    """
+    if file is not None and (file.absolute().parent.parent / "model.schema.json").is_file():
+        return "# yaml-language-server: $schema=../model.schema.json\n"
+    return ""
 
 
 @presets.command(
