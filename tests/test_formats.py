@@ -17,6 +17,7 @@ from tables import each
 from test_latex import compile_latex, needs_tex
 
 from attncalc.questions import QUESTIONS
+from attncalc.questions.question import declared
 from attncalc.show.formats import FORMATS
 from attncalc.show.html import fragment
 from attncalc.show.report import Column, Report, Table
@@ -52,6 +53,9 @@ RUNS = of_questions(
 )
 # Commands with formats of their own: a schema is JSON, and a sweep writes rows.
 WITHOUT_REPORT = {"schema", "sweep"}
+# A question without a line above has its example.
+for _name in QUESTIONS.keys() - WITHOUT_REPORT - {run.split()[0] for run in RUNS}:
+    RUNS.append(declared(_name).example.removeprefix("attncalc "))
 TAGS = "html head meta title style body div p strong pre table thead tbody tr th td br"
 REPORTS: dict[str, Report] = {}
 

@@ -26,6 +26,7 @@ from attncalc.attention import FULL, KINDS, Sliding, required_keys
 from attncalc.check import Check, Reported, ScalingRow, Timing, VerifyResult
 from attncalc.quantity import quantity
 from attncalc.questions import QUESTIONS
+from attncalc.questions.question import declared
 from attncalc.questions.schema.command import schemas
 from attncalc.questions.schemas import schema, schema_name
 from attncalc.questions.verify.report import VerifiedModel, catalogue_report, verify_report
@@ -347,6 +348,12 @@ WORDS = {
 }
 # Commands that are run on a preset of each structure.
 EVERY_STRUCTURE = ("kv", "params", "flops", "memory", "compare")
+
+
+# A question without runs above has its example.
+for _name in QUESTIONS:
+    if _name not in RUNS and _name in schemas():
+        RUNS[_name] = [declared(_name).example.partition(f"attncalc {_name}")[2]]
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name in schemas()])
