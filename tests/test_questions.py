@@ -51,9 +51,14 @@ def test_the_example_of_the_declaration_is_answered(
     assert ask(*words).code == 0
 
 
-@pytest.mark.parametrize("name", [name for name in QUESTIONS if DECLARED[name].command is None])
+ABOUT_ONE_MODEL = [name for name in QUESTIONS if DECLARED[name].command is None]
+
+
+@pytest.mark.parametrize("name", ABOUT_ONE_MODEL)
 def test_the_function_in_python_has_the_report_of_a_question_about_one_model(name: str) -> None:
     question = DECLARED[name]
+    if not QUESTIONS[name].function:
+        pytest.skip("it has no function in Python")
     answer = getattr(attncalc, QUESTIONS[name].function)("gpt2", tp="2")
     assert answer.report.command == name
     assert {*question.columns} <= {figure.name for figure in answer.report.figures}
