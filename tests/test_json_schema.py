@@ -350,10 +350,20 @@ WORDS = {
 EVERY_STRUCTURE = ("kv", "params", "flops", "memory", "compare")
 
 
+def runs_of_example(question: str) -> list[str]:
+    """Return the example of a question, and the same with a condition if it has --fail-if."""
+    run = declared(question).example.removeprefix(f"attncalc {question}")
+    keys = schema(question)["properties"]
+    if "fail_if" not in keys:
+        return [run]
+    figure, _, _ = next(figures_of(keys["results"]))
+    return [run, f"{run} --fail-if {figure}>0"]
+
+
 # A question without runs above has its example.
 for _name in QUESTIONS:
     if _name not in RUNS and _name in schemas():
-        RUNS[_name] = [declared(_name).example.partition(f"attncalc {_name}")[2]]
+        RUNS[_name] = runs_of_example(_name)
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name in schemas()])
