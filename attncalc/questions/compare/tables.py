@@ -36,18 +36,21 @@ def variant_table(rows: Sequence[Row], released: int) -> Table:
         del headers["kv_cache_ratio"]
     if _per_token_differ(rows):
         headers[NO_WINDOW_FULL] = "KV per\ntoken, no\nwindow\nfull"
-    # a name that leaves no room for the figures is 'released'
-    if len(rows[released].name) <= len("MLA-512"):
-        name = rows[released].name
-    else:
-        name = "released"
-    names = [f"{name} *" if i == released else row.name for i, row in enumerate(rows)]
+    names = [row.name for row in rows]
+    if len(names[released]) > len("MLA-512"):  # it would leave no room for the figures
+        names[released] = "released"
+    names[released] = f"{names[released]} *"
     columns = list(_columns(rows, headers))
-    mlps = ([layers.mlp for layers in row.model.main.layers if layers.mlp] for row in rows)
-    widths = ["/".join(dict.fromkeys(count(mlp.d_ff) for mlp in of_row)) for of_row in mlps]
+    widths = [_widths_of_mlps(row) for row in rows]
     if len({*widths}) > 1:  # --same-params
         columns[0] = (Column("d_ff"), widths)  # in place of the KV heads, which the names have
     return column_table([(Column("", "left"), names), *columns], frozenset({released}))
+
+
+def _widths_of_mlps(row: Row) -> str:
+    """Return the d_ff of the MLPs, each once: '14,336', or '18,432/2,048'."""
+    mlps = [layers.mlp for layers in row.model.main.layers if layers.mlp]
+    return "/".join(dict.fromkeys(count(mlp.d_ff) for mlp in mlps))
 
 
 def model_table(rows: Sequence[Row]) -> Table:
@@ -62,14 +65,15 @@ def model_table(rows: Sequence[Row]) -> Table:
     per_token = {AT_CONTEXT: "  per token"}
     if _per_token_differ(rows):
         per_token = {name: f"  {row.label}" for name, row in PER_TOKEN.items()}
+    left_out = set()
+    if NO_WINDOW_FULL not in per_token:
+        left_out.add(NO_WINDOW_FULL)
+    if all(row.figures["params_active"].value == row.figures["params_total"].value for row in rows):
+        left_out.add("params_active")
     for key, first in rows[0].figures.items():
-        figures = [row.figures[key] for row in rows]
-        is_dense = key == "params_active" and all(
-            each.value == row.figures["params_total"].value
-            for each, row in zip(figures, rows, strict=True)
-        )
-        if is_dense or (key == NO_WINDOW_FULL and key not in per_token):
+        if key in left_out:
             continue
+        figures = [row.figures[key] for row in rows]
         label = per_token.get(key, first.label)
         if first.unit == NO_UNIT:
             lines.append((label, *(figure.human for figure in figures)))
@@ -85,33 +89,49 @@ def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -
     `rows` has a row per context for each model. The `released` variant is marked; None if all are
     models.
     """
-    strong = frozenset() if released is None else frozenset({released})
-    names = [f"{own[0].name} *" if i == released else own[0].name for i, own in enumerate(rows)]
-    contexts = [count(row.workload.context) for row in rows[0]]
-    tables: list[Table] = []
+    names = [of_model[0].name for of_model in rows]
+    strong: frozenset[int] = frozenset()
+    if released is not None:
+        names[released] = f"{names[released]} *"
+        strong = frozenset({released})
+    tables = []
     for key in _ACROSS:
-        figures = [row.figures[key] for own in rows for row in own]
-        if any(figure.quantity for figure in figures):  # an encoder has no cache and no decode step
-            unit, cells = _cells(figures)
-            by_model = [cells[i : i + len(contexts)] for i in range(0, len(cells), len(contexts))]
-            title = f"{figures[0].label}, {unit}" if unit else figures[0].label
-            lines = [
-                (title, *contexts),
-                *((name, *own) for name, own in zip(names, by_model, strict=True)),
-            ]
-            tables.append(_by_model(lines, strong, above="context"))
-    constant = {
-        key: header
-        for key, header in _CONSTANT.items()
-        if all(row.figures[key].value == own[0].figures[key].value for own in rows for row in own)
-    }
-    firsts = [own[0] for own in rows]
+        figures = [[row.figures[key] for row in of_model] for of_model in rows]
+        # an encoder has no cache and no decode step
+        if any(figure.quantity for of_model in figures for figure in of_model):
+            contexts = [count(row.workload.context) for row in rows[0]]
+            tables.append(_context_table(figures, names, contexts, strong))
+    firsts = [of_model[0] for of_model in rows]
+    constant = {key: header for key, header in _CONSTANT.items() if _is_constant(key, rows)}
     columns = (
         (Column("at every\ncontext", "left"), names),
         (Column("attention", "left"), [attention_of(row.model) for row in firsts]),
         *_columns(firsts, constant),
     )
     return (*tables, column_table(columns, strong))
+
+
+def _context_table(
+    figures: Sequence[Sequence[Figure]],
+    names: Sequence[str],
+    contexts: Sequence[str],
+    strong: frozenset[int],
+) -> Table:
+    """Return one figure of each model, at each context."""
+    unit, cells = _cells([figure for of_model in figures for figure in of_model])
+    title = figures[0][0].label
+    if unit:
+        title = f"{title}, {unit}"
+    lines = [(title, *contexts)]
+    for i, name in enumerate(names):
+        start = i * len(contexts)
+        lines.append((name, *cells[start : start + len(contexts)]))
+    return _by_model(lines, strong, above="context")
+
+
+def _is_constant(key: str, rows: Sequence[Sequence[Row]]) -> bool:
+    """Return whether no context changes a figure of any model."""
+    return all(len({row.figures[key].value for row in of_model}) == 1 for of_model in rows)
 
 
 def _per_token_differ(rows: Sequence[Row]) -> bool:
