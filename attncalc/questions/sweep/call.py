@@ -1,6 +1,6 @@
 """The call of Python: `sweep(["llama3-8b", "qwen3-8b"], context="4K,8K", gpu="h100")`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO, StringIO
 from typing import Any, get_args, get_origin
 
@@ -92,6 +92,15 @@ def sweep(
     Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10
     million combinations.
     """
+    return _read_sweep(models, columns, options)
+
+
+def _read_sweep(
+    models: ModelLike | Sequence[ModelLike],
+    columns: str | Sequence[str] | None,
+    options: dict[str, Any],
+) -> ShownSweep:
+    """Return the sweep that the options describe; arguments and errors as of `sweep`."""
     assume_grouped = bool(options.pop("assume_grouped", False))
     of_rows = {name: options.pop(name) for name in options_of(RowOptions) if name in options}
     where = _conditions(of_rows.pop("where", None))
@@ -108,34 +117,51 @@ def sweep(
     given = {axis.name: axis for axis in read_axes(values, question)}
     loaded = [_loaded(model, assume_grouped) for model in given["model"].values]
     axes = tuple({**given, "model": Axis("model", loaded)}.values())
-    prices = {}
-    if chosen.get("price"):
-        prices = read_prices(of_rows["price"], given["gpu"].values if "gpu" in given else ())
-    need = Need(chosen.get("users"), prices, bool(chosen.get("fewest_gpus")))
-    with_users = not given.keys().isdisjoint(TRAFFIC_AXES)
-    if need.users and not with_users:
-        raise AttncalcError(
-            "--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500"
-        )
-    with_fit = has_fit(axes)
+    need = _need(chosen, of_rows.get("price"), given)
     figures: Iterable[str]
     if question:
         other = OTHERS[question]
-        read = read_columns_of(other, columns, given, has_price=bool(prices))
+        shown = read_columns_of(other, columns, given, has_price=bool(need.prices))
         figures = other.columns
     else:
-        of_need = []
-        if need.users:
-            of_need.append("gpus_needed")
-        if prices:
-            of_need.append("price_per_hour")
-        read = read_columns(columns, with_fit=with_fit, with_users=with_users, need=of_need)
-        if need.fewest_gpus:
-            read = ("gpus", *read)
-        figures = columns_of(with_fit=with_fit)
+        shown = _columns(columns, given, need)
+        figures = columns_of(with_fit=has_fit(axes))
     known = (*figures, *(axis.name for axis in axes if axis.varies))
     selection = read_selection(where, fail_if, chosen.get("sort"), chosen.get("top"), known)
-    return ShownSweep(axes, read, flags, need, selection, question=question)
+    return ShownSweep(axes, shown, flags, need, selection, question=question)
+
+
+def _need(chosen: Mapping[str, Any], price: Any, given: Mapping[str, Axis]) -> Need:
+    """Return what all GPUs together serve and cost. `chosen` are the options of rows.
+
+    Raises AttncalcError if a price cannot be read, or --users has no requests.
+    """
+    prices = {}
+    if chosen.get("price"):
+        prices = read_prices(price, given["gpu"].values if "gpu" in given else ())
+    users = chosen.get("users")
+    if users and given.keys().isdisjoint(TRAFFIC_AXES):
+        raise AttncalcError(
+            "--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500"
+        )
+    return Need(users, prices, bool(chosen.get("fewest_gpus")))
+
+
+def _columns(
+    named: str | Sequence[str] | None, given: Mapping[str, Axis], need: Need
+) -> tuple[str, ...]:
+    """Return the columns: those named, or the default ones with those that `need` has."""
+    of_need = []
+    if need.users:
+        of_need.append("gpus_needed")
+    if need.prices:
+        of_need.append("price_per_hour")
+    with_users = not given.keys().isdisjoint(TRAFFIC_AXES)
+    with_fit = has_fit([*given.values()])
+    found = read_columns(named, with_fit=with_fit, with_users=with_users, need=of_need)
+    if need.fewest_gpus:
+        return ("gpus", *found)
+    return found
 
 
 def _question_of(options: dict[str, Any]) -> str:
