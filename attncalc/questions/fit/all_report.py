@@ -12,6 +12,7 @@ from ...errors import AttncalcError
 from ...records import NamedTuple
 from ...search import grouped
 from ...serving.answer import Answer
+from ...serving.fit import Verdict
 from ...serving.request import FitRequest, ResolvedRequest
 from ...show.answer_rows import (
     AnswerColumn,
@@ -105,19 +106,22 @@ def fit_all_report(
         (_table(engines), *per_user.tables, *_bound_tables(bounds, full=full, shown=roofline)),
         tuple(dict.fromkeys((*refusals, about_bytes, *notes, *bounds.notes))),
         (*term_figures(first.result.budget), *per_user.terms, *bounds.terms),
-        {
-            **fit_facts(first, summary),
-            "fits": best != "does_not_fit",
-            "verdict": best,
-            "users": per_user.extra,
-            "roofline": bounds.extra,
-        },
+        {**fit_facts(first, summary), **_facts(best, per_user, bounds)},
         verdict=best,
         shown_notes=(*refusals, about_bytes, *shown),
         draw=lambda: _picture(engines, summary),
         has_answers=True,
         has_fail_if=True,
     )
+
+
+def _facts(best: Verdict, per_user: Section, bounds: Section) -> dict[str, Any]:
+    return {
+        "fits": best != "does_not_fit",
+        "verdict": best,
+        "users": per_user.extra,
+        "roofline": bounds.extra,
+    }
 
 
 def _answer_of(requests: Mapping[str, FitRequest | AttncalcError], engine: str) -> _Supported:
