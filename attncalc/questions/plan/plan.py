@@ -5,14 +5,13 @@ from types import MappingProxyType
 
 from ...quantity import ratio
 from ...records import NamedTuple
-from ...search import grouped
 from ...serving.request import FitRequest
 from ...units import SECONDS, quotient
 from .candidates import Candidate
 from .demand import Demand
 from .rows import Row, not_dominated, rows, sorted_rows
 from .search import Found
-from .speed import loads_of_classes, speed_of
+from .speed import Speed, loads_of_classes, speed_of
 
 
 class Size(NamedTuple):
@@ -148,36 +147,44 @@ def _at_best(
         return {}
     best_case = demand._replace(efficiency=ratio(1, 1))
     groups = {one.candidate.group for one in best_of_models(kept)}
-    found = grouped(
-        (one.candidate.group, one)
-        for one in rows((one for one in candidates if one.group in groups), best_case)
-    )
-    return {group[0]: min(one.gpus for one in of_group) for group, of_group in found.items()}
+    fewest: dict[str, int] = {}
+    for one in rows([one for one in candidates if one.group in groups], best_case):
+        model = one.candidate.group[0]
+        fewest[model] = min(one.gpus, fewest.get(model, one.gpus))
+    return fewest
 
 
 def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
     """Return which target no candidate reaches, and the shortest time; '' if each is reached by
     one.
     """
-    loads = [(one, fewest) for one in candidates for fewest, _ in loads_of_classes(one.capacity)]
-    speeds = [(one, speed_of(one, requests, demand)) for one, requests in loads]
-    for name, target in (("ttft", demand.ttft), ("tpot", demand.tpot)):
-        times = [(float(getattr(speed, name)), one, speed) for one, speed in speeds if speed]
-        shortest = min(times, key=lambda time: time[0], default=None)
-        if target is not None and shortest is not None and shortest[0] > target:
-            seconds, one, speed = shortest
-            if speed.runs:
-                best = (
-                    f"; at best {quotient(seconds * speed.runs.median, SECONDS)} (--efficiency 1)"
-                )
-            else:
-                best = ""
-            least = (
-                f"{quotient(seconds, SECONDS)} ({one.gpu.name}, {one.split.words}), "
-                f"{seconds / target:.3g} x as long"
-            )
-            return f"--{name} {quotient(target, SECONDS)}, and the shortest is {least}{best}"
+    speeds = []
+    for candidate in candidates:
+        for fewest, _ in loads_of_classes(candidate.capacity):
+            speed = speed_of(candidate, fewest, demand)
+            if speed:
+                speeds.append((candidate, speed))
+    if not speeds:
+        return ""
+    quickest, speed = min(speeds, key=lambda found: float(found[1].ttft))
+    if demand.ttft is not None and float(speed.ttft) > demand.ttft:
+        return _missed("ttft", demand.ttft, float(speed.ttft), quickest, speed)
+    quickest, speed = min(speeds, key=lambda found: float(found[1].tpot))
+    if demand.tpot is not None and float(speed.tpot) > demand.tpot:
+        return _missed("tpot", demand.tpot, float(speed.tpot), quickest, speed)
     return ""
+
+
+def _missed(name: str, target: float, seconds: float, candidate: Candidate, speed: Speed) -> str:
+    """Return that the shortest time, of that candidate, is longer than a target."""
+    text = (
+        f"--{name} {quotient(target, SECONDS)}, and the shortest is {quotient(seconds, SECONDS)} "
+        f"({candidate.gpu.name}, {candidate.split.words}), {seconds / target:.3g} x as long"
+    )
+    if speed.runs:
+        best = quotient(seconds * speed.runs.median, SECONDS)
+        return f"{text}; at best {best} (--efficiency 1)"
+    return text
 
 
 def _due(now: Sequence[Row], sizes: Sequence[Size]) -> tuple[Size, ...]:
@@ -199,10 +206,9 @@ def _due(now: Sequence[Row], sizes: Sequence[Size]) -> tuple[Size, ...]:
 
 def _sizes(found: Found, demand: Demand, factor: float, when: str, sort: str) -> list[Size]:
     """Return what a size needs, for each model."""
-    of_all = sorted_rows(rows(found.candidates, demand.times(factor)), sort)
+    more = demand.times(factor)
+    best: dict[str, Row] = {}
+    for one in sorted_rows(rows(found.candidates, more), sort):
+        best.setdefault(one.candidate.group[0], one)
     models = dict.fromkeys(request.model.name for request in found.requests)
-    best = {
-        model: next((one for one in of_all if one.candidate.group[0] == model), None)
-        for model in models
-    }
-    return [Size(model, factor, demand.times(factor), row, when) for model, row in best.items()]
+    return [Size(model, factor, more, best.get(model), when) for model in models]
