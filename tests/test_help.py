@@ -9,12 +9,14 @@ from tables import each
 from attncalc.options import Option, options_of
 from attncalc.questions import QUESTIONS
 from attncalc.questions.fit.options import GROUPS, FitOptions
+from attncalc.questions.sweep.others import OTHERS
 
 
 @pytest.mark.parametrize("command", ["fit", "sweep"])
 def test_help_has_a_heading_for_each_group_of_options(ask: Ask, command: str) -> None:
     headings = re.findall(r"^(\S.*):$", ask(command, "--help").out, re.MULTILINE)
-    assert headings[2:-1] == [*GROUPS, *(["Training", "Rows"] if command == "sweep" else [])]
+    further = [*(other.heading for other in OTHERS.values()), "Rows"] if command == "sweep" else []
+    assert headings[2:-1] == [*GROUPS, *further]
     assert (headings[0], headings[-1]) == ("Arguments", "Output")
 
 
