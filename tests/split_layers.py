@@ -41,15 +41,12 @@ from attncalc.verify.checks.tolerance import relative_error, tolerance  # noqa: 
 from attncalc.verify.devices import find_device  # noqa: E402
 from attncalc.verify.kernels import REFERENCE  # noqa: E402
 from attncalc.verify.layers.grouped import GroupedLayer  # noqa: E402
-from attncalc.verify.layers.latent import LatentLayer  # noqa: E402
 from attncalc.verify.real_layer import RealLayer, attend_with  # noqa: E402
 from attncalc.verify.request import VerifyRequest  # noqa: E402
 
-# Projections that are split by output features, which are heads; W_o is split by input features.
-BY_OUTPUT = {
-    GroupedLayer: ("W_qkv", "W_q", "W_k", "W_v", "W_gate"),
-    LatentLayer: ("W_q", "W_q_b", "W_kv_b"),
-}
+sys.path.append(str(Path(__file__).parent.parent / "tools"))  # when it runs as a script
+from split_matrices import split_by_output  # noqa: E402
+
 # What a rank has measured of a layer: elements of each matrix and of all ('params'), bytes of its
 # 'cache', and the relative 'error' of the split layer's output.
 Part = dict[str, Any]
@@ -134,10 +131,7 @@ def split(layer: RealLayer, mesh: Any) -> None:
     heads = kind.heads if isinstance(kind, Cross) else kind
     if isinstance(module, GroupedLayer) and isinstance(heads, Grouped):
         _order_by_rank(module, heads, tp)
-    names = next(names for layer, names in BY_OUTPUT.items() if isinstance(module, layer))
-    styles: dict[str, ParallelStyle] = {
-        name: ColwiseParallel() for name in names if hasattr(module, name)
-    }
+    styles: dict[str, ParallelStyle] = {name: ColwiseParallel() for name in split_by_output(module)}
     parallelize_module(module, mesh, {**styles, "W_o": RowwiseParallel()})
     if isinstance(module, GroupedLayer):
         for name in ("sinks", "q_norm", "k_norm"):

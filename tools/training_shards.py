@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from split_matrices import split_by_output
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -149,11 +150,7 @@ def _divide(model: TrainedModel, mesh: Any) -> None:
     }
     for path, module in model.named_modules():
         if isinstance(module, AttentionLayer):
-            styles |= {
-                f"{path}.{name}": ColwiseParallel()
-                for name in module.column_parallel
-                if hasattr(module, name)
-            }
+            styles |= {f"{path}.{name}": ColwiseParallel() for name in split_by_output(module)}
             styles[f"{path}.W_o"] = RowwiseParallel()
         elif path.endswith(("W_up", "W_gate")) and isinstance(module, nn.Linear):
             styles[path] = ColwiseParallel()
