@@ -473,10 +473,6 @@ def test_without_transformers_the_tip_is_the_install_command(
             "--against cannot be combined with --scaling",
         ),
         (
-            ("gpt2", "--against", "transformers", "--tp", "2"),
-            "--against cannot be combined with --tp",
-        ),
-        (
             ("gpt2", "--against", "transformers", "--attention", "mqa"),
             "--against cannot be combined with --attention",
         ),

@@ -258,7 +258,7 @@ def test_a_word_too_long_for_a_path_is_no_error_of_the_answers_file(
 def test_an_error_of_a_file_that_was_named_tells_its_name(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attncalc.cli._run", lambda args: os.stat("x" * 300))
+    monkeypatch.setattr("attncalc.cli.app", lambda args, **settings: os.stat("x" * 300))
     error = ask("kv", "gpt2").error
     assert error.startswith("error: xxxxxxxx")
     assert "file name too long\n  tip: check the path" in error

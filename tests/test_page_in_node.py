@@ -16,6 +16,8 @@ from page_site import built_site
 
 from attncalc import AttncalcError, compare, fit, kv_cache, preset_names
 from attncalc.config.presets import preset_of, preset_text, presets
+from attncalc.questions import QUESTIONS
+from attncalc.questions.question import declared
 from attncalc.show.json import render
 
 GPUS = ("h100-80gb", "rtx-4090", "mi300x")
@@ -36,9 +38,10 @@ OWN = {
     "d_ff": 128,
 }
 # What the package imports and the page lacks: other formats of files, the hub's sockets, a
-# terminal, and records.
+# terminal with the questions' commands, and records.
 NOT_ON_PAGE = {
     "attncalc.cli",
+    *(f"attncalc.questions.{name}.command" for name in QUESTIONS if declared(name).command),
     "attncalc.show.plot.picture",
     "html",
     "http.client",
