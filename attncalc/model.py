@@ -349,6 +349,8 @@ class ModelSpec(Keeper):
         kv_dtype: dtype of the cache that its quantization asks for.
         towers: vision and audio towers, which no cost of the language model includes.
         rope_tables: tables of rotary positions that vLLM keeps.
+        draft: it only proposes tokens, which another model checks.
+        image_mask: the tokens of one image see each other, though the layers are causal.
         first_layer: number of its first layer in the whole model, if it is a part of one.
     """
 
@@ -376,6 +378,8 @@ class ModelSpec(Keeper):
     kv_dtype: str | None = None
     towers: tuple[Tower, ...] = ()
     rope_tables: tuple[RopeTable, ...] = ()
+    draft: bool = False
+    image_mask: bool = False
     first_layer: int = 0
 
     if not TYPE_CHECKING:

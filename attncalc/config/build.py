@@ -75,7 +75,7 @@ def build_model(document: Document, name: str) -> ModelSpec:
         **_given(
             top, "vocab_size", "token_types", "d_embedding", "dtype", "model_type", "weights_dtype"
         ),
-        **_given(top, "experts_dtype", "unread_quantization", "kv_dtype"),
+        **_given(top, "experts_dtype", "unread_quantization", "kv_dtype", "draft", "image_mask"),
         **_tuples(top, "sources", "notes"),
     )
 

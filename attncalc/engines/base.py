@@ -86,6 +86,8 @@ class EngineArgs:
 
     kv_dtype: DType  # dtype of the cache, for K and V
     dtype: DType
+    # whether no dtype of the cache is given, and the checkpoint names it
+    kv_dtype_of_checkpoint: bool = False
     # version of the engine, "v0" for vLLM's old engine, "ik" for ik_llama.cpp
     engine_version: str | None = None
     tp: int = 1  # tensor-parallel devices
@@ -98,6 +100,8 @@ class EngineArgs:
     max_model_len: int | None = None  # tokens of the requested context
     device_memory: int | None = None  # bytes of one GPU
     device: str = ""
+    # of the GPU, as NVIDIA numbers them: (9, 0); None for GPUs of other vendors, or if unknown
+    compute_capability: tuple[int, int] | None = None
     on_cpu: bool = False  # whether the device is the host: there are no GPUs
     n_kv_heads: int | None = None  # KV heads of the whole model, before tensor parallelism
     model_type: str | None = None  # the model_type of the model's config.json
@@ -105,6 +109,7 @@ class EngineArgs:
     attentions: frozenset[str] = frozenset()
     # llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file
     blocks: int | None = None
+    image_mask: bool = False  # whether the tokens of one image see each other
     vision_params: int = 0  # parameters of the layers of the model's vision tower
     vision_width: int = 0  # width of the vision tower; 0 if unknown
     speculative_tokens: int = 0  # tokens that a drafter proposes per step

@@ -75,6 +75,11 @@ class Refusal(NamedTuple):
     reason: str  # what it refuses, as a sentence without its period
     tip: str  # what to do instead, as sentences
 
+    @property
+    def tip_of_error(self) -> str:
+        """The tip as an error has it: it begins in lower case and has no period at its end."""
+        return self.tip[:1].lower() + self.tip[1:].removesuffix(".")
+
 
 class Engine(Generic[Args]):
     """An engine: its options, its defaults, and how it stores a model's caches.
@@ -410,6 +415,11 @@ class Engine(Generic[Args]):
         """Return why it does not start with a model and arguments, whatever the memory; None if it
         does.
         """
+        if model.draft:
+            return Refusal(
+                "a draft model proposes tokens, and serves none by itself",
+                "Ask about the model that checks them, with --speculative-model for this one.",
+            )
         context = args.max_model_len or 0
         maximum = model.max_context
         variable = self.long_context_variable

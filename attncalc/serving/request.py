@@ -572,6 +572,7 @@ def _complete_args(
             device = request.gpu.title
         given["device_memory"] = request.gpu.memory
         given["device"] = device
+        given["compute_capability"] = request.gpu.compute_capability
         given["gpus"] = gpus if of.splits_by_layer else 1
         given["on_cpu"] = request.gpu.is_cpu
     released_kv = of.checkpoint_cache_dtype(model, given.get("engine_version"), device)
@@ -592,6 +593,7 @@ def _complete_args(
     args: EngineArgs = of.args(
         **given,
         kv_dtype=kv_dtype,
+        kv_dtype_of_checkpoint=workload.kv_dtype is None and released_kv is not None,
         dtype=model_dtype,
         tp=tp,
         pp=request.pp,
@@ -603,6 +605,7 @@ def _complete_args(
         attentions=frozenset(
             kind.label for _, layers in model.groups() for kind in layers.attentions
         ),
+        image_mask=model.image_mask,
         vision_params=sum(tower.size_of_layers for tower in vision),
         vision_width=max((tower.item.d_model for tower in vision if tower.item), default=0),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,

@@ -168,8 +168,9 @@ def smallest(request: FitRequest, gpu: Gpu) -> Need:
     largest = resolve(on(_LARGEST))
     refusal = largest.refusal
     if refusal:
-        tip = refusal.tip[:1].lower() + refusal.tip[1:]
-        raise AttncalcError(f"{largest.engine.title} does not start: {refusal.reason}", tip)
+        raise AttncalcError(
+            f"{largest.engine.title} does not start: {refusal.reason}", refusal.tip_of_error
+        )
     if not holds(_LARGEST // STEP):
         most = Deployment(largest).devices[0].layout.max_num_seqs
         if most is not None and most < largest.workload.batch:

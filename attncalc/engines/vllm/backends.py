@@ -1,57 +1,218 @@
-"""The attention backend that vLLM chooses for latents (MLA), and the tokens of its blocks.
+"""The attention backends that vLLM chooses, and the tokens of their blocks, as tables.
 
-vLLM takes the first backend of its list that runs on the GPU and with the dtype of the cache
-(`_get_backend_priorities` in platforms/cuda.py). Until 0.17 the platform set the block size itself
-(`check_and_update_config`); since then each backend says which sizes it supports, and 16 is taken
-where it can be (`update_block_size_for_backend` in platforms/interface.py). `tools/vllm_plan.py`
-asks vLLM 0.32.0 itself.
+vLLM takes the first backend of its list that runs on the GPU, with the dtype of the cache and with
+--block-size (`_get_backend_priorities` in platforms/cuda.py, and `get_supported_kernel_block_sizes`
+of each backend). Without --block-size a block has 16 tokens, or as many as the backend needs
+(`update_block_size_for_backend` in platforms/interface.py). Until 0.17 the platform set the size
+itself, whatever was given (`check_and_update_config`). `tools/vllm_plan.py` asks vLLM itself.
+
+Not told apart: on Blackwell, 0.16 and 0.17 take CUTLASS_MLA for latents of models whose
+qk_nope_head_dim is not 128. ROCm's sparse backends have blocks of 1 to 64 tokens by version; this
+is 64.
 """
 
+from collections.abc import Mapping, Set
+
 from ...records import NamedTuple
+from ..engine import Refusal
 from ..switches import Number
 from .options import VllmArgs
 
-_HOPPER = 9
-_BLACKWELL = 10
+HOPPER = 9
+BLACKWELL = 10
+# CacheConfig.DEFAULT_BLOCK_SIZE in config/cache.py.
+BLOCK_SIZE = 16
+# Intel GPUs (platforms/xpu.py, from 0.20 on get_preferred_block_size in
+# v1/attention/backends/flash_attn.py).
+INTEL_BLOCK_SIZE = 64
+# Tokens that MiniMax-M3's indexer picks together (models/minimax_m3/common/sparse_attention.py).
+BLOCK_SPARSE_SIZE = 128
+# With FlashAttention 4 on Hopper, a cache in fp8 with heads of 512 elements
+# (_get_sm90_fa4_fp8_kv_block_size in v1/attention/backends/flash_attn.py).
+_WIDE_HEAD = 512
+# With the composite of Triton and FlashInfer, which reads image tokens in both directions, on
+# Blackwell (v1/attention/backends/triton_flashinfer.py).
+_HEADS_OF_COMPOSITE = (256, 512)
+_LARGE_BLOCK = 64
+# model_types with ALiBi.
+_WITH_ALIBI = ("bloom",)
+# The first compute capability with fp8 in Triton's kernels.
+_FIRST_FP8 = (8, 9)
 
 
 class Backend(NamedTuple):
     """An attention backend of vLLM."""
 
     name: str
-    block_size: int  # tokens per block without --block-size
+    # a block has a multiple of so many tokens
+    multiple: int
+    # tokens per block without --block-size; 0 for `multiple`
+    default: int = 0
+    # further sizes of blocks that it takes
+    also: tuple[int, ...] = ()
+    # whether a block has no other multiple either
+    has_one_size: bool = False
+    # whether a cache in fp8 is supported
+    has_fp8: bool = True
+
+    @property
+    def block_size(self) -> int:
+        """The tokens per block without --block-size."""
+        return self.default or self.multiple
+
+    def takes(self, block_size: int) -> bool:
+        """Return whether blocks may have so many tokens."""
+        if block_size in self.also:
+            return True
+        if self.has_one_size:
+            return block_size == self.multiple
+        return block_size % self.multiple == 0
 
 
-class _Choice(NamedTuple):
-    """A row of the table: from which version on, and where, a backend is chosen."""
+_TRITON = Backend("TRITON_MLA", 16)
+# {compute capability: {the first version: its backends for latents}}. The newest versions and the
+# preferred backends stand first. Elsewhere it is Triton's.
+_LATENTS: Mapping[int, Mapping[Number, tuple[Backend, ...]]] = {
+    BLACKWELL: {
+        # flashinfer_mla.py: 32 and 64
+        (0, 18): (Backend("FLASHINFER_MLA", 32), _TRITON),
+        (0, 16): (Backend("FLASHINFER_MLA", 64, also=(32,)),),
+        (0, 10, 1): (Backend("CUTLASS_MLA", 128),),
+    },
+    HOPPER: {
+        (0, 18): (Backend("FLASH_ATTN_MLA", 16, has_fp8=False), Backend("FLASHMLA", 64), _TRITON),
+        (0, 8): (Backend("FLASHMLA", 64),),
+    },
+}
+# The same for latents of which an indexer picks. Blocks are those of the indexer's keys
+# (v1/attention/backends/mla/indexer.py), and FlashInfer's kernel on Blackwell has smaller ones.
+_PICKED_LATENTS: Mapping[int, Mapping[Number, tuple[Backend, ...]]] = {
+    BLACKWELL: {
+        (0, 18): (Backend("DEEPSEEK_V32_INDEXER", 32, default=64),),
+        (0,): (Backend("FLASHMLA_SPARSE", 64, also=(32,), has_one_size=True),),
+    },
+    HOPPER: {
+        (0, 18): (Backend("DEEPSEEK_V32_INDEXER", 64),),
+        (0,): (Backend("FLASHMLA_SPARSE", 64, has_one_size=True),),
+    },
+}
 
-    since: Number
-    capability: int | None  # of compute; None for every other GPU
-    bits: int | None  # per element of the cache; None for all
+
+def backends_of_latents(args: VllmArgs, *, are_picked: bool) -> tuple[Backend, ...]:
+    """Return the backends for latents on the GPU, the preferred one first; those of an H100 if the
+    GPU is unknown.
+
+    `are_picked` tells that an indexer picks among the latents.
+    """
+    capability = args.capability if args.device else HOPPER
+    table = _PICKED_LATENTS if are_picked else _LATENTS
+    for since, backends in table.get(capability, {}).items():
+        if args.version.number >= since:
+            if args.kv_dtype.bits < 16:
+                return tuple(backend for backend in backends if backend.has_fp8)
+            return backends
+    if are_picked:
+        return (Backend("DEEPSEEK_V32_INDEXER", 16, default=64),)
+    return (_TRITON,)
+
+
+class LatentBlocks(NamedTuple):
+    """The blocks of latents."""
+
     backend: Backend
+    block_size: int  # tokens per block
 
 
-# The first row that holds is taken.
-_LATENTS = (
-    # flashinfer_mla.py supports blocks of 32 and 64
-    _Choice((0, 18), _BLACKWELL, None, Backend("FLASHINFER_MLA", 32)),
-    _Choice((0, 16), _BLACKWELL, None, Backend("FLASHINFER_MLA", 64)),
-    _Choice((0, 10, 1), _BLACKWELL, None, Backend("CUTLASS_MLA", 128)),
-    # flashattn_mla.py has no fp8, and supports multiples of 16
-    _Choice((0, 18), _HOPPER, 16, Backend("FLASH_ATTN_MLA", 16)),
-    _Choice((0, 8), _HOPPER, None, Backend("FLASHMLA", 64)),
-    _Choice((0,), None, None, Backend("TRITON_MLA", 16)),
-)
+def blocks_of_latents(args: VllmArgs, *, are_picked: bool) -> LatentBlocks | None:
+    """Return the backend for latents and its block size; None if no backend takes --block-size.
+
+    Old versions replace a --block-size that their backend does not take. That is only known for a
+    known GPU.
+    """
+    backends = backends_of_latents(args, are_picked=are_picked)
+    first = backends[0]
+    if args.block_size is None:
+        return LatentBlocks(first, first.block_size)
+    for backend in backends:
+        if backend.takes(args.block_size):
+            return LatentBlocks(backend, args.block_size)
+    if not args.version.forces_block_size:
+        return None
+    return LatentBlocks(first, first.block_size if args.device else args.block_size)
 
 
-def latent_backend(args: VllmArgs) -> Backend:
-    """Return the backend of latents without an indexer; that of an H100 if the GPU is unknown."""
-    capability = args.capability if args.device else _HOPPER
-    for choice in _LATENTS:
-        if args.version.number < choice.since:
-            continue
-        if choice.capability not in (None, capability):
-            continue
-        if choice.bits in (None, args.kv_dtype.bits):
-            return choice.backend
-    raise AssertionError("the last row is for everything")
+def default_of_heads(args: VllmArgs, head_sizes: frozenset[int]) -> int:
+    """Return the tokens per block of keys and values without --block-size.
+
+    `head_sizes` are the elements of a head, in each kind of layer.
+    """
+    version = args.version
+    is_fp8 = args.kv_dtype.name == "fp8"
+    has_wide_fp8 = version.has_wide_fp8_heads and is_fp8 and _WIDE_HEAD in head_sizes
+    if args.capability == HOPPER and has_wide_fp8:
+        return _LARGE_BLOCK
+    is_composite = version.has_composite_backend and args.masks_images
+    if args.capability == BLACKWELL and is_composite and head_sizes <= {*_HEADS_OF_COMPOSITE}:
+        return _LARGE_BLOCK
+    return BLOCK_SIZE
+
+
+def missing_backend(args: VllmArgs, roles: Set[str]) -> Refusal | None:
+    """Return why no attention backend runs on an NVIDIA GPU, in vLLM's words; None if one does.
+
+    `roles` are those of the caches of the model.
+    """
+    are_picked = "indexer" in roles and "latent" in roles
+    if are_picked and args.capability < HOPPER:
+        return Refusal(
+            "No valid attention backend found: compute capability not supported",
+            "Use a Hopper or a Blackwell GPU: vLLM has no kernel for others.",
+        )
+    if "latent" in roles:
+        refusal = _unfit_block_size(args, are_picked=are_picked)
+        if refusal:
+            return refusal
+    return _no_fp8_with_alibi(args) or _no_fp8_in_triton(args, roles)
+
+
+def _unfit_block_size(args: VllmArgs, *, are_picked: bool) -> Refusal | None:
+    if args.version.v0 or blocks_of_latents(args, are_picked=are_picked):
+        return None
+    last = backends_of_latents(args, are_picked=are_picked)[-1]
+    return Refusal(
+        "No valid attention backend found: block_size not supported",
+        f"Use a multiple of {last.multiple} for --block-size, or leave it out.",
+    )
+
+
+def _no_fp8_with_alibi(args: VllmArgs) -> Refusal | None:
+    """Return why FlashAttention has no cache in fp8 for a model with ALiBi; None if it has or is
+    not used.
+    """
+    has_alibi = args.model_type in _WITH_ALIBI and args.version.checks_fp8_of_alibi
+    if not has_alibi or args.capability != HOPPER or args.kv_dtype.name != "fp8":
+        return None
+    return Refusal(
+        "FlashAttention does not support fp8 kv-cache on this device", "Use --kv-dtype bf16."
+    )
+
+
+def _no_fp8_in_triton(args: VllmArgs, roles: Set[str]) -> Refusal | None:
+    """Return why Triton's kernels have no cache in fp8 on a GPU older than compute capability 8.9;
+    None if they have or are not used.
+    """
+    capability = args.compute_capability
+    if capability is None or capability >= _FIRST_FP8 or args.kv_dtype.name != "fp8":
+        return None
+    if "latent" in roles and args.version.checks_fp8_of_triton_mla:
+        kind = "MLA"
+    elif args.masks_images and args.version.checks_fp8_of_triton:
+        kind = "attention"
+    else:
+        return None
+    number = ".".join(map(str, capability))
+    return Refusal(
+        f"FP8 KV cache is not supported by the Triton {kind} backend on {args.device} (compute "
+        f"capability {number}); native FP8 (fp8e4nv) requires SM89+",
+        "Use --kv-dtype bf16.",
+    )

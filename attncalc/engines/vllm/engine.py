@@ -14,6 +14,8 @@ from ..base import CacheLayout, Limits
 from ..ds_mla import cache_roles, has_pools, picks_latents
 from ..engine import Engine, HostCache, Refusal, SmallerStep
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
+from .architectures import missing_model
+from .backends import missing_backend
 from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
 from .launch import WORDS, launch
@@ -27,9 +29,6 @@ if TYPE_CHECKING:
 
 # Tokens per step to suggest: the default on small GPUs.
 _FEW_TOKENS = 2048
-# The oldest compute capability with a kernel for latents that an indexer picks, and its blocks.
-_HOPPER = 9
-_SPARSE_BLOCK = 64
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
 
 
@@ -220,8 +219,11 @@ class Vllm(Engine[VllmArgs]):
                 "an indexer picks on GPUs of compute capability 12",
                 "Use vLLM 0.24 or later and leave --kv-dtype out: the default is fp8_ds_mla there.",
             )
-        if picks_latents(model) and args.device.startswith("NVIDIA"):
-            refusal = _no_sparse_backend(args)
+        missing = missing_model(model, args)
+        if missing:
+            return missing
+        if args.device.startswith("NVIDIA"):
+            refusal = missing_backend(args, cache_roles(model))
             if refusal:
                 return refusal
         rows = padded_vocabulary(model)
@@ -240,25 +242,6 @@ class Vllm(Engine[VllmArgs]):
         ranks = args.tp * dp
         changes = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
         return f"--tp 1 --dp {ranks} --enable-expert-parallel", changes
-
-
-def _no_sparse_backend(args: VllmArgs) -> Refusal | None:
-    """Return why no backend for latents of which an indexer picks runs; None if one does.
-
-    Source: supports_compute_capability and get_supported_kernel_block_sizes of
-    v1/attention/backends/mla/flashmla_sparse.py and flashattn_mla_sparse.py.
-    """
-    if args.capability < _HOPPER:
-        return Refusal(
-            "No valid attention backend found: compute capability not supported",
-            "Use a Hopper or a Blackwell GPU: vLLM has no kernel for others.",
-        )
-    if args.capability == _HOPPER and args.block_size not in (None, _SPARSE_BLOCK):
-        return Refusal(
-            "No valid attention backend found: block_size not supported",
-            f"Leave --block-size out: such latents have blocks of {_SPARSE_BLOCK} tokens.",
-        )
-    return None
 
 
 ENGINE = Vllm()

@@ -39,7 +39,7 @@ from .kv_cache_interface import (
 from .options import TURBOQUANT, VllmArgs
 
 STATE_ROLES = ("convolution", "state", "short_convolution")
-_HEAD_ROLES = ("kv", "k", "v")
+HEAD_ROLES = ("kv", "k", "v")
 # Dtypes that vLLM has for K and V. A latent can only have those without scales.
 _DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", *TURBOQUANT)
 # Bytes to which V0 aligns a token's latent: 1,152 become 1,280.
@@ -56,6 +56,9 @@ _SHARED_WINDOW_BLOCK = 32
 # Tokens to pool that a request of DeepSeek-V4.1 has at least (CompressorStateCache in its
 # compressor.py).
 _SHARED_RING = 8
+# model_types with a language model of Qwen3.5 whose mamba_ssm_dtype vLLM does not read
+# (MODELS_CONFIG_MAP in models/config.py).
+_WITHOUT_STATE_DTYPE = ("minicpmv4_6",)
 # Pool size: tokens of a block of unpooled tokens (CompressorStateCache in
 # models/deepseek_v4/compressor.py).
 _UNPOOLED_BLOCKS = {SMALL_POOL: 4, LARGE_POOL: 8}
@@ -82,7 +85,7 @@ def layer_specs(
     for c in cached:
         _check_known(c)
     sparse |= any(c.role in ("indexer", "gated_averages") for c in cached)
-    all_heads = [c for c in cached if c.role in _HEAD_ROLES]
+    all_heads = [c for c in cached if c.role in HEAD_ROLES]
     heads = [c for c in all_heads if c.per == "token"]
     source_heads = [c for c in all_heads if c.per == "source token"]
     states = [c for c in cached if c.role in ("convolution", "state")]
@@ -187,6 +190,8 @@ def _latent_row_bytes(latent: CacheSpec, args: VllmArgs, *, sparse: bool) -> int
     by_flashinfer = (
         args.capability == 10 and args.version.has_sparse_flashinfer
     ) or not latent.rotary
+    if args.capability == 9 and args.kv_dtype_of_checkpoint:
+        by_flashinfer |= args.version.has_sparse_flashinfer_on_hopper
     if not (sparse and stored.name == "fp8") or by_flashinfer:
         return stored.row_bytes(latent.width)
     if latent.width != 576:
@@ -210,6 +215,10 @@ def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:
             meaning = "tokens that a drafter proposes in a step"
             drafted = symbol_like(state.rows, "speculative_tokens", drafted, meaning)
         return state.rows * args.dtype.row_bytes(state.width - 1 + drafted, "conv_bytes")
+    if args.model_type in _WITHOUT_STATE_DTYPE:
+        return state.rows * (args.mamba_ssm_cache_dtype or args.dtype).row_bytes(
+            state.width, "state_bytes"
+        )
     if state.dtype is None:  # lightning attention, to which mamba_ssm_cache_dtype does not apply
         return state.rows * args.dtype.row_bytes(state.width, "state_bytes")
     model_dtype = dtype(state.requested_dtype) if state.requested_dtype else args.dtype

@@ -12,7 +12,8 @@ from ...model import plural
 from ...quantity import symbol_like
 from ..ds_mla import has_shared_pools
 from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
-from .backends import Backend, latent_backend
+from .architectures import transformers_note
+from .backends import BLOCK_SPARSE_SIZE, INTEL_BLOCK_SIZE, blocks_of_latents, default_of_heads
 from .blocks import VllmLayout, groups_on_stage
 from .groups import KVCacheGroup, group_layers
 from .kv_cache_interface import (
@@ -24,18 +25,14 @@ from .kv_cache_interface import (
     KVCacheSpec,
     MambaSpec,
 )
-from .layer_spec import POOLING_BLOCK, SHARED_POOLING_BLOCK, layer_specs
+from .layer_spec import HEAD_ROLES, POOLING_BLOCK, SHARED_POOLING_BLOCK, layer_specs
 from .options import TURBOQUANT, VllmArgs
 from .packed import pack_layers
 from .state_blocks import StateBlocks, align_blocks, state_blocks
 
-# CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, of every backend for latents of which an
-# indexer picks, and of Intel GPUs (platforms/xpu.py, from 0.20 on get_preferred_block_size in
-# v1/attention/backends/flash_attn.py).
-_BLOCK_SIZE = 16
-_LARGE_BLOCK = 64
-# Tokens that MiniMax-M3's indexer picks together (models/minimax_m3/common/sparse_attention.py).
-_SPARSE_BLOCK = 128
+# model_types whose layers do not read --kv-cache-dtype: their cache is in the model's dtype
+# (models/falcon.py gives no cache_config to attention with rotary positions).
+_WITHOUT_CACHE_CONFIG = ("falcon", "RefinedWeb", "RefinedWebModel")
 _Groups = tuple[KVCacheGroup, ...]
 # A pipeline stage, and the cache of one of its layers.
 _StagedSpec = tuple[int, KVCacheSpec]
@@ -45,6 +42,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     """Return how vLLM stores those layers. Raises AttncalcError if it does not support them or the
     arguments.
     """
+    args, ignored = _as_read(args)
     layers = []  # each layer with a cache, and its stage
     for stage, members in enumerate(cut_into_stages(_with_all_indexers(specs, args), args.pp)):
         layers += [(stage, layer) for layer in layer_by_layer(members) if layer.cached]
@@ -56,9 +54,9 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         cached for layer in cached_layers for cached in layer.cached
     )
 
-    requested = args.block_size or _default_block_size(roles, args, shares_pools=shares_pools)
     if _is_block_sparse(roles):
         _check_block_sparse(args)
+    requested = _block_size(cached_layers, args, shares_pools=shares_pools)
     alignment = align_blocks(cached_layers, args, states, requested)
     aligned = alignment.block_size if alignment else requested
     first = cached_layers[0].cached[0]
@@ -98,23 +96,51 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
         _check_dcp_of_latents(roles, args)
-    notes = tuple(_notes([spec for _, spec in staged], args, states, roles))
-    return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
+    notes = _notes([spec for _, spec in staged], args, states, roles)
+    return VllmLayout(args, groups, groups_by_stage, alignment, states, (*ignored, *notes))
 
 
-def _default_block_size(roles: Set[str], args: VllmArgs, *, shares_pools: bool) -> int:
-    """Return the tokens per block without --block-size."""
+def _as_read(args: VllmArgs) -> tuple[VllmArgs, tuple[str, ...]]:
+    """Return the arguments that the model's class reads, and a note about one that it does not."""
+    if args.model_type not in _WITHOUT_CACHE_CONFIG or args.kv_dtype.name == args.dtype.name:
+        return args, ()
+    note = f"vLLM does not read --kv-cache-dtype for Falcon: its cache is in {args.dtype.name}."
+    return dataclasses.replace(args, kv_dtype=args.dtype), (note,)
+
+
+def _block_size(layers: Sequence[LayerCacheSpec], args: VllmArgs, *, shares_pools: bool) -> int:
+    """Return the tokens per block, before they grow for states."""
+    all_cached = [cached for layer in layers for cached in layer.cached]
+    roles = {cached.role for cached in all_cached}
+    if _has_chosen_latents(roles, args):
+        blocks = blocks_of_latents(args, are_picked="indexer" in roles)
+        if blocks:
+            return blocks.block_size
+    if args.block_size:
+        return args.block_size
+    own = _own_block_size(roles, shares_pools=shares_pools)
+    if own:
+        return own
+    if args.is_intel and not args.version.v0:
+        return INTEL_BLOCK_SIZE
+    head_sizes = frozenset(int(c.width) for c in all_cached if c.role in HEAD_ROLES)
+    return default_of_heads(args, head_sizes)
+
+
+def _own_block_size(roles: Set[str], *, shares_pools: bool) -> int | None:
+    """Return the tokens per block that the model's class sets; None if it sets none."""
     if _is_block_sparse(roles):
-        return _SPARSE_BLOCK
+        return BLOCK_SPARSE_SIZE
     if shares_pools:
         return SHARED_POOLING_BLOCK
     if "pools" in roles:
         return POOLING_BLOCK
-    if (args.is_intel or "indexer" in roles) and not args.version.v0:
-        return _LARGE_BLOCK
-    if "latent" in roles:
-        return latent_backend(args).block_size
-    return _BLOCK_SIZE
+    return None
+
+
+def _has_chosen_latents(roles: Set[str], args: VllmArgs) -> bool:
+    """Return whether vLLM chooses a backend for latents by the GPU."""
+    return "latent" in roles and "pools" not in roles and not args.is_intel
 
 
 def _is_block_sparse(roles: Set[str]) -> bool:
@@ -190,6 +216,13 @@ def _check_layers(layers: Sequence[tuple[int, LayerCacheSpec]], args: VllmArgs) 
             "cache",
             "use fewer stages",
         )
+    roles = {cached.role for _, layer in layers for cached in layer.cached}
+    if args.model_type == "minicpm3" and "latent" in roles:
+        # it is no MLA in vLLM: models/minicpm3.py
+        raise NotSupportedError(
+            "vLLM caches keys and values of all heads of MiniCPM3, which attncalc does not compute",
+            "use --engine ideal for its latents",
+        )
     if any(cached.per == "source token" for _, layer in layers for cached in layer.cached):
         args.version.require("has_cross_attention", "vLLM", "cache for cross-attention")
 
@@ -200,7 +233,7 @@ def _check_block_sparse(args: VllmArgs) -> None:
         raise AttncalcError(
             "--dcp: vLLM does not split keys of which an indexer picks blocks", "leave --dcp out"
         )
-    if args.block_size not in (None, _SPARSE_BLOCK):
+    if args.block_size not in (None, BLOCK_SPARSE_SIZE):
         raise AttncalcError(
             f"--block-size {args.block_size}: MiniMax-M3 only has blocks of 128", "leave it out"
         )
@@ -318,8 +351,9 @@ def _notes(
     if args.kv_dtype.name in TURBOQUANT:
         ends = "" if states else " The first and the last two layers stay in 16 bits."
         yield f"TurboQuant's workspaces are not counted.{ends}"
-    if "mla" in kinds and not has_pools and not args.version.v0:
-        yield from _latent_notes(args, has_indexer="indexer" in roles)
+    if not states:
+        yield from _latent_notes(args, roles)
+    yield from transformers_note(args)
     yield from _device_notes(kinds, args)
     if not args.version.source_was_read:
         yield (
@@ -363,26 +397,28 @@ def _state_note(args: VllmArgs, states: StateBlocks) -> str:
     )
 
 
-def _latent_notes(args: VllmArgs, *, has_indexer: bool) -> Iterator[str]:
-    if has_indexer:
-        backend = Backend("FLASHMLA_SPARSE", _LARGE_BLOCK)
-    else:
-        backend = latent_backend(args)
+def _latent_notes(args: VllmArgs, roles: Set[str]) -> Iterator[str]:
+    """Yield whose blocks the latents have; nothing if --block-size is used as it is given."""
+    if not _has_chosen_latents(roles, args) or args.version.v0:
+        return
+    are_picked = "indexer" in roles
+    blocks = blocks_of_latents(args, are_picked=are_picked)
+    if blocks is None:
+        return
+    backend = blocks.backend
     where = "" if args.device else " on Hopper GPUs"
-    if args.block_size is None:
-        yield (
-            f"Blocks of {backend.block_size} tokens are those of vLLM's {backend.name}{where}; "
-            "--block-size sets others."
-        )
-    elif (
-        args.version.forces_flashmla
-        and backend.name == "FLASHMLA"
-        and args.block_size % backend.block_size
-    ):
-        yield (
-            f"With {backend.name}{where} vLLM {args.version.name} uses blocks of "
-            f"{backend.block_size}, not --block-size."
-        )
+    if args.block_size is not None:
+        if not backend.takes(args.block_size):
+            yield (
+                f"With {backend.name}{where} vLLM {args.version.name} uses blocks of "
+                f"{backend.block_size}, not --block-size."
+            )
+        return
+    whose = f"Blocks of {blocks.block_size} tokens are those of vLLM's {backend.name}{where}"
+    if are_picked or args.version.forces_block_size:
+        yield f"{whose}."
+    else:
+        yield f"{whose}; --block-size sets others."
 
 
 def _device_notes(kinds: Set[Kind], args: VllmArgs) -> Iterator[str]:

@@ -17,6 +17,10 @@ from .versions import VllmVersion, vllm_version
 _MOST_ITEMS = 10**6
 # Tokens of context beyond which V0 splits prompts by default (_set_default_args_v0).
 _LONG_CONTEXT = 32 * 1024
+# model_types of Gemma 4 with towers, and the tokens of a video: 32 frames of 70, with 2 around each
+# and 6 for its time (get_mm_max_tokens_per_item in models/gemma4_mm.py).
+GEMMA4 = ("gemma4", "gemma4_unified")
+_TOKENS_OF_VIDEO = 32 * (70 + 2 + 6)
 
 # Dtypes of TurboQuant. turboquant_k3v4_nc is left out: its K and V have 3.5 bits on average.
 TURBOQUANT = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_3bit_nc")
@@ -269,6 +273,15 @@ class VllmArgs(PagedArgs):
             return 0
         return self._limits.get(kind)
 
+    @property
+    def masks_images(self) -> bool:
+        """Whether image tokens see each other: the model does that, and prompts may have images or
+        videos.
+        """
+        has_images = self.limit("image") != 0
+        has_videos = self.model_type in GEMMA4 and self.limit("video") != 0
+        return self.image_mask and (has_images or has_videos)
+
     @cached_property
     def version(self) -> VllmVersion:
         """What this version does. Raises AttncalcError if `engine_version` is unknown."""
@@ -287,6 +300,17 @@ class VllmArgs(PagedArgs):
 
     @property
     def _default_tokens(self) -> int:
+        """The tokens of one step by default; with image tokens that see each other, at least those
+        of one video (_get_min_mm_batched_tokens in engine/arg_utils.py).
+        """
+        tokens = self._default_tokens_of_device
+        is_raised = self.version.steps_hold_videos and self.masks_images
+        if is_raised and self.model_type in GEMMA4:
+            return max(tokens, _TOKENS_OF_VIDEO)
+        return tokens
+
+    @property
+    def _default_tokens_of_device(self) -> int:
         """The tokens of one step by default (get_batch_defaults in engine/arg_utils.py).
 
         The class LLM has larger ones than the server: 16,384 instead of 8,192, and 8,192 instead of

@@ -55,12 +55,24 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> StateBlocks
     gated = version.checkpoints_gated and any(
         c.role == "gated_averages" for spec in specs for c in spec.cached
     )
-    stored = {"GDN": version.checkpoints_deltas, "Mamba-2": version.checkpoints_mamba, "KDA": gated}
+    stored = {
+        "GDN": version.checkpoints_deltas,
+        "Mamba-2": version.checkpoints_mamba,
+        "KDA": gated or _has_flash_kda(args),
+    }
     checkpoints = all(stored.get(label, False) for label in labels)
     alignment = max(_CHECKPOINT_TOKENS[label] for label in labels) if checkpoints else 1
     return StateBlocks(
         2 + args.speculative_tokens + int(checkpoints), alignment, prefix_caching=True
     )
+
+
+def _has_flash_kda(args: VllmArgs) -> bool:
+    """Return whether Kimi-K3's prefill runs in FlashKDA, which stores checkpoints
+    (resolve_kda_prefill_backend in models/kimi_k3/nvidia/kda.py).
+    """
+    is_kimi = args.model_type == "kimi_k3" and args.version.checkpoints_kimi
+    return is_kimi and (not args.device or args.capability in (9, 10, 12))
 
 
 def _check_states(labels: set[str], args: VllmArgs, *, prefix_caching: bool) -> None:

@@ -237,8 +237,34 @@ class VllmVersion(Version):
     absorbs_products = until(
         (0, 8), "VLLM_MLA_PERFORM_MATRIX_ABSORPTION in attention/backends/mla/utils.py"
     )
-    # On NVIDIA GPUs a block size that FlashMLA does not support becomes 64 tokens.
-    forces_flashmla = between((0, 8), (0, 18), "check_and_update_config in platforms/cuda.py")
+    # On NVIDIA GPUs a block size that the backend of latents does not support becomes that of the
+    # backend.
+    forces_block_size = between((0, 8), (0, 18), "check_and_update_config in platforms/cuda.py")
+    # Heads of 512 elements in fp8 have blocks of 64 tokens on Hopper GPUs.
+    has_wide_fp8_heads = since(
+        (0, 31), "_get_sm90_fa4_fp8_kv_block_size in v1/attention/backends/flash_attn.py"
+    )
+    # On Hopper GPUs, FlashInfer's kernel stores latents of which an indexer picks in plain fp8, if
+    # the checkpoint asks for fp8_e4m3.
+    has_sparse_flashinfer_on_hopper = since(
+        (0, 30), "v1/attention/backends/mla/flashinfer_mla_sparse_sm90.py"
+    )
+    # On Blackwell, models whose image tokens see each other have a backend of two, with blocks of
+    # 64 tokens.
+    has_composite_backend = since((0, 30), "v1/attention/backends/triton_flashinfer.py")
+    # Triton's kernels refuse a cache in fp8 before compute capability 8.9.
+    checks_fp8_of_triton = since(
+        (0, 24), "TritonAttentionImpl in v1/attention/backends/triton_attn.py"
+    )
+    checks_fp8_of_triton_mla = since(
+        (0, 26), "TritonMLAImpl in v1/attention/backends/mla/triton_mla.py"
+    )
+    # FlashAttention refuses a cache in fp8 with ALiBi, which its version 3 lacks.
+    checks_fp8_of_alibi = since(
+        (0, 27), "FlashAttentionImpl in v1/attention/backends/flash_attn.py"
+    )
+    # A step is long enough for one video, if image tokens see each other.
+    steps_hold_videos = since((0, 22), "_get_min_mm_batched_tokens in engine/arg_utils.py")
     # A model with an indexer uses fp8_ds_mla unless kv_cache_dtype is bfloat16.
     sparse_latents_in_fp8 = between(
         (0, 11, 0), (0, 11, 1), "DeepseekV32ForCausalLM in models/config.py"
@@ -297,6 +323,10 @@ class VllmVersion(Version):
     supports_drafter_with_states = since((0, 17), "layers/mamba/abstract.py, models/config.py")
     # A prefill can store a checkpoint of a Mamba-2 state.
     checkpoints_mamba = since((0, 32), "num_prefill_checkpoint_blocks in mamba_mixer2.py")
+    # A prefill can store a checkpoint of Kimi-K3's states.
+    checkpoints_kimi = since(
+        (0, 29), "num_prefill_checkpoint_blocks in models/kimi_k3/nvidia/kda.py"
+    )
     # A prefill can store a checkpoint of a gated delta net's state.
     checkpoints_deltas = since((0, 33), "num_prefill_checkpoint_blocks in qwen_gdn_linear_attn.py")
     _states_per_chunk = until((0, 28), "mamba_cache_mode in models/config.py")

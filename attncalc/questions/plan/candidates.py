@@ -91,7 +91,7 @@ def replica(request: FitRequest, split: Split) -> list[Candidate]:
 def _raise(refusal: Refusal | None) -> None:
     """Raise AttncalcError for a refusal, if there is one."""
     if refusal:
-        raise AttncalcError(refusal.reason, refusal.tip)
+        raise AttncalcError(refusal.reason, refusal.tip_of_error)
 
 
 def _of_replicas(resolved: ResolvedRequest, sequences: int | None) -> int | None:
