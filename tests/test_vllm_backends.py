@@ -99,7 +99,8 @@ def test_a_step_of_gemma_4_holds_a_video(
     version: str, options: dict[str, Any], tokens: int
 ) -> None:
     found = answer("gemma4-26b-a4b", "a100-80gb", engine_version=version, **options)
-    assert found.resolved.args.limits.max_num_batched_tokens == tokens
+    args: Any = found.resolved.args
+    assert args.limits.max_num_batched_tokens == tokens
 
 
 @each(
@@ -126,7 +127,7 @@ def test_a_cache_in_fp8_needs_a_backend_that_has_it(
 def test_falcon_does_not_read_the_dtype_of_the_cache() -> None:
     """The planner of 0.32.0: 4,096 B are 16 tokens of 2 x 64 elements in 16 bits."""
     found = answer("falcon-7b", "h100", kv_dtype="fp8")
-    assert found.kv_blocks == answer("falcon-7b", "h100").kv_blocks
+    assert found.pool.blocks == answer("falcon-7b", "h100").pool.blocks
     assert any("does not read --kv-cache-dtype" in note for note in found.layout.notes)
 
 
@@ -174,6 +175,11 @@ def test_windows_in_some_layers_of_qwen2_do_not_start() -> None:
     configs = json.loads((DATA / "huggingface.json").read_text(encoding="utf-8"))
     some = load(configs["SYNTH-qwen2.5-7b-swa-on"]["config"])
     assert "for some but all layers" in reason(answer(some, "h100"))
+
+
+def test_a_class_without_stages_has_no_pipeline() -> None:
+    found = answer("mamba2-2.7b", "h100", pp=2)
+    assert reason(found) == "Pipeline parallelism is not supported for this model"
 
 
 @each("engine", ["vllm", "sglang"])

@@ -129,7 +129,15 @@ def test_types_of_gguf_files_are_not_shown_where_weights_or_engine_are_chosen(
 
 @each(
     "model",
-    [MODEL, "deepseek-v3", "kimi-k2", "gemma3-27b", "whisper-large-v3", "nemotron-h-56b", "qwen3.6-27b"],
+    [
+        MODEL,
+        "deepseek-v3",
+        "kimi-k2",
+        "gemma3-27b",
+        "whisper-large-v3",
+        "nemotron-h-56b",
+        "qwen3.6-27b",
+    ],
 )
 def test_it_fits_a_terminal_of_24_rows(ask: Ask, model: str) -> None:
     lines = ask("fit", model).out.splitlines()

@@ -84,6 +84,14 @@ _NEVER = {
 }
 
 
+# model_types whose classes are not cut into pipeline stages (SupportsPP of the classes in
+# model_executor/models of 0.32.0).
+_WITHOUT_STAGES = (
+    *("aria", "gemma3n", "gemma3n_text", "hrm_text", "idefics3", "mamba2", "paddleocr_vl"),
+    *("phi4mm", "smolvlm", "whisper", "zamba2"),
+)
+
+
 def missing_model(model: ModelSpec, args: VllmArgs) -> Refusal | None:
     """Return why a version of vLLM does not have the model, in its words; None if it has."""
     model_type = model.model_type or ""
@@ -91,6 +99,8 @@ def missing_model(model: ModelSpec, args: VllmArgs) -> Refusal | None:
         return Refusal(
             "Sliding window for some but all layers is not supported", "Use --engine transformers."
         )
+    if args.pp > 1 and model_type in _WITHOUT_STAGES:
+        return Refusal("Pipeline parallelism is not supported for this model", "Use --tp.")
     never = _NEVER.get(model_type)
     if never:
         return Refusal(
