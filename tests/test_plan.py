@@ -722,6 +722,25 @@ def test_a_replica_has_no_more_users_than_the_target_allows(ask: Ask) -> None:
     assert figures_of(quick)["replicas"] > figures_of(free)["replicas"]
 
 
+@each(
+    ("targets", "limited_by"),
+    [
+        ("--ttft 70ms", "--ttft"),
+        ("--tpot 40ms", "--tpot"),
+        # 8 users have their first token in 69 ms, and each further one in 35 ms
+        ("--ttft 70ms --tpot 40ms", "--ttft"),
+        ("--ttft 200ms --tpot 40ms", "--tpot"),
+        ("--ttft 10s --tpot 10s", "cache"),
+    ],
+)
+def test_a_replica_is_limited_by_the_target_that_one_more_user_misses(
+    ask: Ask, targets: str, limited_by: str
+) -> None:
+    words = "plan llama3.1-8b --gpu l40s --users 500 --prompt 1K --output-len 200 --json"
+    plan = ask(*words.split(), *targets.split()).document
+    assert plan["layers"][0]["limited_by"] == limited_by
+
+
 def test_the_tokens_of_a_mixture_are_those_of_the_expected_experts(ask: Ask) -> None:
     """200 tokens that pick 8 of 128 experts pick 128 (1 - (1 - 8/128)^200) = 128 of them; the bound
     reads 8.

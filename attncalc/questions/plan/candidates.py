@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
     concurrency: Users  # the requests that run concurrently on the replica
     capacity: int | None  # requests that it serves concurrently, on average; None without a limit
     worst_capacity: int | None  # those that it serves at worst; None without a limit
-    limited_by: str  # what limits them: 'cache', or the engine's option
+    limited_by: str  # what limits them: 'cache', the engine's option, '--ttft' or '--tpot'
 
     @property
     def gpu(self) -> Gpu:

@@ -10,7 +10,7 @@ from ...units import MONTH_HOURS
 from .candidates import Candidate
 from .demand import Demand
 from .nodes import gpus_of_replicas, replicas_on_nodes
-from .speed import Speed, limited, load_served, most_served, requests_for_rate, speed_of
+from .speed import Speed, load_served, most_served, requests_for_rate, speed_of, within_times
 
 # What a user who reads along needs at least: some 250 words per minute.
 LEAST_TOKENS_PER_SECOND = 5
@@ -223,7 +223,7 @@ def row(candidate: Candidate, demand: Demand) -> Row | None:
     """Return as many replicas as the users need; None if these are more GPUs than allowed, or too
     slow.
     """
-    within = limited(candidate, demand)
+    within = within_times(candidate, demand)
     if within is None:
         return None
     needed = _replicas_needed(within, demand)

@@ -90,27 +90,40 @@ def most_in_time(is_quick: Callable[[int], bool], most: int | None) -> int:
     return 0
 
 
-def limited(candidate: Candidate, demand: Demand) -> Candidate | None:
+def missed_target(candidate: Candidate, requests: int, demand: Demand) -> str:
+    """Return the option of the first target of time that so many concurrent requests miss, '--ttft'
+    or '--tpot'; '' if they meet both.
+
+    A replica whose speed is not known misses each target.
+    """
+    speed = speed_of(candidate, requests, demand)
+    if demand.ttft is not None and (speed is None or float(speed.ttft) > demand.ttft):
+        return "--ttft"
+    if demand.tpot is not None and (speed is None or float(speed.tpot) > demand.tpot):
+        return "--tpot"
+    return ""
+
+
+def within_times(candidate: Candidate, demand: Demand) -> Candidate | None:
     """Return a replica with no more requests than the targets of time allow; None if it serves none
     in that time.
+
+    It is limited by the target that one request more would miss.
     """
     if not demand.has_times:
         return candidate
-
-    def is_quick(requests: int) -> bool:
-        speed = speed_of(candidate, requests, demand)
-        return (
-            speed is not None
-            and (demand.ttft is None or float(speed.ttft) <= demand.ttft)
-            and (demand.tpot is None or float(speed.tpot) <= demand.tpot)
-        )
-
-    quick = most_in_time(is_quick, candidate.capacity)
+    quick = most_in_time(
+        lambda requests: not missed_target(candidate, requests, demand), candidate.capacity
+    )
     if quick == (candidate.capacity or NO_USERS_LIMIT):
         return candidate
     worst = quick if candidate.worst_capacity is None else min(quick, candidate.worst_capacity)
     if quick:
-        return candidate._replace(capacity=quick, worst_capacity=worst, limited_by="--tpot")
+        return candidate._replace(
+            capacity=quick,
+            worst_capacity=worst,
+            limited_by=missed_target(candidate, quick + 1, demand),
+        )
     return None
 
 
@@ -119,7 +132,7 @@ def load_served(candidate: Candidate, demand: Demand) -> float:
 
     0 if it is too slow; infinite without a limit.
     """
-    within = limited(candidate, demand)
+    within = within_times(candidate, demand)
     if within is None:
         return 0.0
     if demand.rate is None:
