@@ -420,6 +420,15 @@ def test_warnings_and_assumed_limits_are_on_the_default_screen(ask: Ask) -> None
     assert "Context 41,000 is beyond" in " ".join(ask(*QWEN, *beyond).out.splitlines()[:3])
 
 
+def test_a_full_screen_keeps_the_note_that_times_are_bounds(ask: Ask) -> None:
+    """Other notes are left out before it, and are counted."""
+    screen = ask("fit", "command-r7b", "--gpu", "t4", "--roofline").out
+    assert len(screen.splitlines()) < ROWS
+    assert "Bounds, not estimates:" in screen
+    assert "--engine-version" not in screen
+    assert screen.endswith(" changes and 8 notes.\n")
+
+
 def test_roofline_needs_a_gpu(ask: Ask) -> None:
     assert (
         "error: --roofline needs --gpu"

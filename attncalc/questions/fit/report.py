@@ -163,7 +163,7 @@ def _answer_tables(answer: Answer, figures: Figures) -> tuple[Table, ...]:
 
 # The default screen. What it loses first, if it has no room; warnings stay.
 
-_DEVICES, _CHANGES, _BAR, _NOTES = range(4)
+_DEVICES, _CHANGES, _BAR, _NOTES, _BOUNDS = range(5)
 
 
 def _on_one_screen(
@@ -185,10 +185,10 @@ def _on_one_screen(
         blocks.append([devices, Form(loss=_DEVICES, left_out={"devices": 1})])
     decisive = [note for note in notes if is_decisive(note)]
     n_notes = len(notes) - len(decisive)
-    if bounds:
-        decisive += bounds.notes[:1]
-        n_notes += len(bounds.notes[1:])
     blocks += note_blocks(decisive, _NOTES)
+    if bounds:  # without the first note the times would look like estimates
+        blocks += note_blocks(bounds.notes[:1], _BOUNDS)
+        n_notes += len(bounds.notes[1:])
     in_full = ["budget", "blocks", "log lines"]
     if times and fits:
         in_full.insert(0, "what fits")
