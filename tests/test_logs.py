@@ -222,6 +222,30 @@ def test_an_edited_log_of_sglang_disagrees(ask: Ask, tmp_path: Path) -> None:
     assert not result["agrees"]
 
 
+def test_a_full_screen_of_a_log_keeps_the_advice(ask: Ask) -> None:
+    """How the log was read leaves the screen first; what is left out is counted."""
+    other = HYBRID.replace("K size: 2.50", "K size: 3.50").replace("8.85", "2.85")
+    model = str(MODELS / "qwen3.5-9b.json")
+    screen, full = (
+        ask("fit", model, "--log", "-", *more, stdin=f"{other}{other}").out
+        for more in ((), ("--full",))
+    )
+    assert len(screen.splitlines()) < 24
+    assert "--weights-dtype sets the" in screen
+    assert "If the log lacks an argument, give it as an option" in screen
+    read_so = ("The log has no version", "The log has 2 starts")
+    assert not any(note in screen for note in read_so)
+    assert all(note in full for note in read_so)
+    # a note starts a line, and goes on in lines that are indented
+    notes = [
+        sum(not line.startswith(" ") for line in text.rpartition("\n\n")[2].splitlines())
+        for text in (screen, full)
+    ]
+    assert screen.endswith(
+        f"--full adds the cache, its blocks and {notes[1] - notes[0] + 1} notes.\n"
+    )
+
+
 def test_a_log_of_llamacpp_agrees(ask: Ask, tmp_path: Path) -> None:
     result = answer_to(ask, tmp_path, LLAMACPP, "llama3-8b", "--engine-version", "b5000")
     assert (result["engine"], result["agrees"]) == ("llamacpp", True)

@@ -32,7 +32,7 @@ from ...serving.fit import Verdict, fit
 from ...serving.launch import launch_command
 from ...serving.request import FitRequest, ResolvedRequest, resolve
 from ...serving.suggestions import Suggestion
-from ...show.blocks import Form, bar_block, note_blocks, on_one_screen
+from ...show.blocks import NOTE, Form, bar_block, note_blocks, on_one_screen
 from ...show.lists import WIDTH, wrapped
 from ...show.notes import is_decisive
 from ...show.report import LABEL, Column, Report, Section, Table, heading, times
@@ -48,7 +48,6 @@ from .tables import cache_tables, lines_table, precise_range
 _REQUESTS = "concurrent requests"
 _REST = "--full adds the figures of the log, the cache and notes."
 _CHANGES_IN_FULL = "--full adds the figures of the log, all changes with their commands and notes."
-_CACHE_IN_FULL = "--full adds the cache, its blocks and notes."
 _OF_REQUEST = (
     "'attncalc fit MODEL --gpu GPU --log FILE' computes whether a context that holds the request "
     "fits."
@@ -67,8 +66,9 @@ _LABELS = {
 _NOT_STARTED = "DID NOT START"
 # Changes on the screen without --full, if there is room.
 _MOST_CHANGES = 7
-# What a screen loses first, if it has no room.
-_BAR, _NOTES = range(2)
+# What a screen loses first, if it has no room: of the notes, those on how the log was read before
+# those that say what to do.
+_BAR, _NOTES, _ADVICE = range(3)
 
 
 class _Given(NamedTuple):
@@ -120,7 +120,7 @@ def log_report(
     diagnosis = read.diagnosis
     comparison = read.comparison
     sentence, tables = _in_words(read)
-    own_notes = tuple(_notes(comparison, read.answer.resolved, log))
+    own_notes = dict(_notes(comparison, read.answer.resolved, log))
     report = answer_report(read.answer)
     report = report._replace(
         heading=(sentence, *_heading(read, full=full)),
@@ -143,11 +143,18 @@ def log_report(
         return report._replace(tables=tuple(tables), shown_notes=(NAME_THE_LOGS_MODEL,))
     fitting = _fitting(read.answer, full=full)
     tables += fitting.tables
-    shown = tuple(dict.fromkeys((*own_notes, *fitting.notes)))
+    notes = tuple(dict.fromkeys((*own_notes, *fitting.notes)))
     if full:
-        return report._replace(tables=tuple(tables), shown_notes=shown)
-    blocks = [bar_block(_BAR), [Form(tuple(tables))], *note_blocks(shown, _NOTES)]
-    return on_one_screen(report, blocks, lambda left_out: (_CACHE_IN_FULL,))
+        return report._replace(tables=tuple(tables), shown_notes=notes)
+    blocks = [bar_block(_BAR), [Form(tuple(tables))]]
+    n_notes = len(notes)
+    for note in notes:
+        if note in own_notes or is_decisive(note):
+            blocks += note_blocks([note], own_notes.get(note, _NOTES))
+            n_notes -= 1
+    return on_one_screen(
+        report, blocks, lambda left_out: (_cache_in_full(n_notes + left_out.get(NOTE, 0)),)
+    )
 
 
 def _in_words(read: _Reading) -> tuple[str, list[Table]]:
@@ -236,15 +243,22 @@ def _refusal_on_one_screen(report: Report, diagnosis: Diagnosis, given: _Given) 
     return on_one_screen(report, [forms, [notes]])
 
 
+def _cache_in_full(n_notes: int) -> str:
+    """Return what --full adds: the cache, and so many notes."""
+    if n_notes:
+        return f"--full adds the cache, its blocks and {plural(n_notes, 'note')}."
+    return "--full adds the cache and its blocks."
+
+
 def _fitting(answer: Answer, *, full: bool) -> Section:
-    """Return what fits beside the log's figures: the users that were asked for; if `full`, also the
-    cache and notes.
+    """Return what fits beside the log's figures: the users that were asked for, and all notes; if
+    `full`, also the cache.
     """
     users = users_section([answer])
-    figures = answer_figures(answer)
     notes = (*fit_notes(answer), *users.notes)
     if not full:
-        return users._replace(notes=tuple(filter(is_decisive, notes)))
+        return users._replace(notes=notes)
+    figures = answer_figures(answer)
     cache = cache_tables(answer, figures, detail_figures(answer.result, figures))
     return users._replace(tables=(*users.tables, *cache), notes=notes)
 
@@ -703,35 +717,43 @@ def _place(estimate: Estimate) -> str:
     return f"{size} below"
 
 
-def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog) -> list[str]:
-    notes = []
+def _notes(
+    comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog
+) -> Iterator[tuple[str, int]]:
+    """Yield each note with its rank: _NOTES or _ADVICE."""
     if comparison.memory and comparison.memory.missing:
-        notes.append(
-            f"The log has no line '{comparison.memory.missing}': the states are not compared. "
-            "Their memory is the predicted one."
+        missing = comparison.memory.missing
+        yield (
+            f"The log has no line '{missing}': the states are not compared. Their memory is the "
+            "predicted one.",
+            _NOTES,
         )
     if comparison.guessed:
-        notes += _version_notes(comparison, resolved.args.engine_version, log)
+        for note in _version_notes(comparison, resolved.args.engine_version, log):
+            yield note, _NOTES
     if log.starts > 1:
         number = str(log.starts)
         if log.starts > REPEATED:
             number = f"more than {REPEATED}"
-        notes.append(f"The log has {number} starts: the last is compared.")
+        yield f"The log has {number} starts: the last is compared.", _NOTES
     if any(estimate.name == "weights" and not estimate.inside for estimate in comparison.estimates):
-        notes.append(
+        yield (
             "The log's weights are of another size than estimated: --weights-dtype sets the "
-            "dtype of a quantized checkpoint; encoders and padding may not be counted."
+            "dtype of a quantized checkpoint; encoders and padding may not be counted.",
+            _ADVICE,
         )
     if comparison.agrees:
-        return notes
+        return
     title = resolved.request.model.title
     if log.model not in (None, title):
-        notes.append(f"The log is of '{truncate(log.model)}', and the prediction of {title}.")
+        other = f"The log is of '{truncate(log.model)}', and the prediction of {title}."
+        yield other, _ADVICE
     if 0 < len(log.available) < resolved.devices:
-        notes.append(
-            "The log has the memory of one rank; the rank with the least memory limits the blocks."
+        yield (
+            "The log has the memory of one rank; the rank with the least memory limits the blocks.",
+            _NOTES,
         )
-    return [*notes, "If the log lacks an argument, give it as an option; options override the log."]
+    yield "If the log lacks an argument, give it as an option; options override the log.", _ADVICE
 
 
 def _version_notes(
