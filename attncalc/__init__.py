@@ -10,6 +10,8 @@ KVCache(llama2-70b, batch 8, context 4,096: 10.00 GiB)
 Each name is imported when it is first used.
 """
 
+from functools import cache as _cache
+
 __version__ = "0.1.0"
 
 # True for a type checker, as in typing, whose import the command's first line would have to wait
@@ -89,6 +91,7 @@ _HOMES = {
 }
 
 
+@_cache
 def _homes() -> dict[str, str]:
     """Return {name: its module}."""
     from .questions import homes  # not before a name is asked for: the command's first line waits
