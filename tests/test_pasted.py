@@ -648,15 +648,35 @@ def test_a_container_without_a_gpu_is_an_error(number: str, ask: Ask) -> None:
     [
         "llama-server -m qwen3-8b -c 0",
         "llama-server -m qwen3-8b --load-mode mmap",
-        "llama-server -m qwen3-8b --spec-type ngram-simple",
         "lms load qwen3-8b --gpu max",
         "VLLM_USE_V1=1 vllm serve qwen3-8b",
         "python -m sglang.launch_server --model-path qwen3-8b --ep-size 1",
-        "python -m sglang.launch_server --model-path qwen3-8b --speculative-algorithm NGRAM",
     ],
 )
 def test_a_value_that_is_the_default_is_used(command: str, ask: Ask) -> None:
     assert "not used" not in ask("fit", "--gpu", "h100", "--", *command.split()).err
+
+
+@each(
+    ("command", "value"),
+    [
+        ("llama-server -m qwen3-8b -c 4096", "--spec-type ngram-simple"),
+        ("llama-bench -m qwen3-8b -p 512", "-n 0"),
+        (
+            "python -m sglang.launch_server --model-path qwen3-8b "
+            "--speculative-num-draft-tokens 16",
+            "--speculative-algorithm NGRAM",
+        ),
+    ],
+)
+def test_a_value_that_adds_nothing_is_used_and_changes_no_figure(
+    command: str, value: str, ask: Ask
+) -> None:
+    """No drafter has layers, and no test generates tokens: `-n 0` leaves the 512 of `-p`."""
+    asked = ("fit", "--gpu", "h100", "--json", "--")
+    answer = ask(*asked, *command.split(), *value.split())
+    assert answer.document["results"] == ask(*asked, *command.split()).document["results"]
+    assert "not used" not in answer.err
 
 
 def test_options_of_docker_that_are_not_used_are_named(ask: Ask) -> None:

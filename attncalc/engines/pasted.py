@@ -11,10 +11,13 @@ from ..errors import AttncalcError
 from ..records import NamedTuple
 from ..units import truncate
 
-# What an option of an engine means: options of `attncalc fit`, AS_BY_DEFAULT or NOT_USED.
+# What an option of an engine means: options of `attncalc fit`, AS_BY_DEFAULT, ADDS_NOTHING or
+# NOT_USED.
 Meaning = Sequence[str] | None
 # No option, since the value is what `attncalc fit` assumes.
 AS_BY_DEFAULT: tuple[str, ...] = ()
+# No option, since there is nothing to count: a lookup of n-grams has no layers.
+ADDS_NOTHING: tuple[str, ...] = ()
 # No figure includes it, and a note says so.
 NOT_USED = None
 # From the value of an engine's option to its meaning.

@@ -16,7 +16,16 @@ from ..launch import (
     check_drafter_layers,
     flag,
 )
-from ..pasted import AS_BY_DEFAULT, NOT_USED, LaunchWords, Meaning, if_on, not_used, visible_gpus
+from ..pasted import (
+    ADDS_NOTHING,
+    AS_BY_DEFAULT,
+    NOT_USED,
+    LaunchWords,
+    Meaning,
+    if_on,
+    not_used,
+    visible_gpus,
+)
 from .options import LlamacppArgs
 from .placement import block_count
 
@@ -271,7 +280,7 @@ def _speculation(types: str) -> Meaning:
     """Return the layer of multi-token prediction; other types need no layers of the model."""
     if "mtp" in types:
         return ("--speculative-layers", "1")
-    return AS_BY_DEFAULT
+    return ADDS_NOTHING
 
 
 def _load_mode(mode: str) -> Meaning:
@@ -366,7 +375,7 @@ def _longest(tokens: str) -> Meaning:
     longest = max(map(int, re.findall(r"\d{1,9}", tokens)), default=0)
     if longest:
         return ("--context", str(longest))
-    return AS_BY_DEFAULT
+    return ADDS_NOTHING
 
 
 # How llama-bench is read: a test has as many tokens of context as it computes (tools/llama-bench).

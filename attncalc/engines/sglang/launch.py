@@ -17,6 +17,7 @@ from ..launch import (
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import (
+    ADDS_NOTHING,
     AS_BY_DEFAULT,
     NOT_USED,
     LaunchWords,
@@ -125,7 +126,7 @@ def _quantization(method: str) -> Meaning:
 def _speculation(algorithm: str) -> Meaning:
     """Return a drafter with a cache, unless it looks tokens up in the text."""
     if algorithm.upper() == "NGRAM":
-        return AS_BY_DEFAULT
+        return ADDS_NOTHING
     return ("--speculative-layers", "1")
 
 
