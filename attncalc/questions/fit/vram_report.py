@@ -182,7 +182,7 @@ def _notes(found: Vram) -> Iterator[str]:
     tokens = found.contexts[0]
     yield from resolved.workload.assumed
     if found.assumes_context:
-        yield (f"{count(tokens)} tokens are assumed: -c sets another context, -b several requests.")
+        yield f"{count(tokens)} tokens are assumed: -c sets another context, -b several requests."
     if resolved.request.shared_tokens and not Deployment(resolved).shares_prefix:
         yield unshared(resolved)
     share = found.asked.budget.share

@@ -121,11 +121,16 @@ class Axis(NamedTuple):
 
 
 def read_axes(given: Mapping[str, Any], question: str = "") -> tuple[Axis, ...]:
-    """Return the axes that are given, the outermost first.
+    """Return an axis for each option that is given, with its values read and checked; the
+    outermost is first.
 
-    `given` are {name of an axis: its values}, None for one that is left out; `question` is another
-    question whose rows are asked for. Raises AttncalcError
-    if a name is unknown, a value is not valid, or there are more than MAX_CELLS cells.
+    Args:
+        given: {name of an option: its values}, None for one that is left out.
+        question: Another question whose rows the sweep has: its own options are axes too. '' if
+            the rows have the figures of a model, or of `fit`.
+
+    Raises AttncalcError if a name is unknown, a value is not valid, or there are more than
+    MAX_CELLS cells.
     """
     for name in given:
         if name not in {**FLAGS, **AXES}:
