@@ -144,10 +144,17 @@ def compiled_preset(name: str) -> dict[str, Any] | None:
     """
     if name in preset_names():
         return compiled_file(_file(name))
+    more = {**_more()[name]}
+    del more["config"]
+    return {**_converted(name), **more}
+
+
+@cache
+def _converted(name: str) -> Mapping[str, Any]:
+    """Return a preset's data from its config.json in more.json, which takes milliseconds."""
     from .huggingface import convert_config
 
-    more = {**_more()[name]}
-    return {**convert_config(more.pop("config"), f"{name}.json").data, **more}
+    return convert_config(_more()[name]["config"], f"{name}.json").data
 
 
 def preset_config(name: str) -> dict[str, Any] | None:
