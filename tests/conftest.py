@@ -49,15 +49,30 @@ from asking import Answer, Ask  # noqa: E402
 from schemas import check_answer  # noqa: E402
 
 from attncalc import tracing  # noqa: E402
-from attncalc.cli import run  # noqa: E402
-from attncalc.cli.command import COMPLETE  # noqa: E402
+from attncalc.cli import declared, run  # noqa: E402
+from attncalc.cli.command import COMPLETE, App  # noqa: E402
 from attncalc.config.folder import LocalFile  # noqa: E402
 from attncalc.errors import CannotCheckError  # noqa: E402
+from attncalc.questions.question import Question  # noqa: E402
 
 tracing.CHECKED = True
 _built = cache(lambda app, _, build=typer.main.get_command: build(app))
-# once for all tests: it takes up to 5 ms
+# A command is built once for all tests: it takes up to 5 ms.
 typer.main.get_command = lambda typer_instance: _built(typer_instance, COMPLETE in os.environ)
+_make_app = declared.command_of
+_apps: dict[int, tuple[Question, App]] = {}
+
+
+def _app_of(question: Question) -> App:
+    """Return the app of a question's command, which is the same each time: a new one would be built
+    again.
+    """
+    if id(question) not in _apps:
+        _apps[id(question)] = question, _make_app(question)
+    return _apps[id(question)][1]
+
+
+declared.command_of = _app_of
 
 
 def pytest_report_header() -> str:
