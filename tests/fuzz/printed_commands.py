@@ -21,9 +21,10 @@ from attncalc.engines import find_engine
 from attncalc.errors import AttncalcError
 from attncalc.options import options_of
 from attncalc.questions import QUESTIONS
-from attncalc.questions.fit.figures import totals
+from attncalc.questions.fit.figures import answer_figures, totals
 from attncalc.questions.fit.options import FitOptions
 from attncalc.questions.fit.request import read_fit_request
+from attncalc.questions.fit.roofline import roofline_section
 from attncalc.questions.question import declared
 from attncalc.serving.answer import Answer
 from attncalc.serving.launch import launch_command
@@ -219,11 +220,10 @@ def _command() -> Any:
     return get_command(command_of(declared("fit")))
 
 
-def answer_of(request: FitRequest) -> dict[str, Any]:
+def compared(answer: Answer) -> dict[str, Any]:
     """Return what must be the same of two answers: verdict, requests, bytes, tokens, and the
     command.
     """
-    answer = Answer.to(request)
     result, users = answer.result, answer.users
     return {
         "verdict": result.verdict,
@@ -264,16 +264,19 @@ def _of_one_command(request: FitRequest) -> tuple[FitRequest, ResolvedRequest]:
     return request, resolve(request)
 
 
-def check_command(command: str, request: FitRequest, asked: Question) -> None:
-    """Check that `fit` answers a printed command as the request. Raises AssertionError if it does
+def check_command(command: str, answer: Answer, asked: Question) -> None:
+    """Check that a printed command has the answer that prints it. Raises AssertionError if it does
     not.
     """
+    request = answer.result.request
     beside = {name: asked.options[name] for name in ("gpu", *_BESIDE) if name in asked.options}
     if request.engine == "llamacpp":
         beside.pop("batch", None)
         if asked.options.get("kv_unified"):  # the slots share -c, and the command does not say how
             return
     request, resolved = _of_one_command(request)
+    if request is not answer.result.request:
+        answer = Answer.to(request)
     if resolved.replicas > 1 or "batch" in beside:
         beside["batch"] = request.workload.batch
     before = ["--gpu", str(beside.pop("gpu")), *words_of(beside)]
@@ -288,12 +291,12 @@ def check_command(command: str, request: FitRequest, asked: Question) -> None:
         before += ["--gpus", str(resolved.gpus)]
     line = [*before, "--", *shlex.split(command)]
     try:
-        again = answer_of(request_of(line))
+        again = compared(Answer.to(request_of(line)))
     except AttncalcError as error:
         raise AssertionError(
             f"{shlex.join(asked.arguments)} prints {command}, an error: {error}"
         ) from None
-    first = answer_of(request)
+    first = compared(answer)
     different = {name: (first[name], again[name]) for name in first if first[name] != again[name]}
     assert not different, f"{shlex.join(asked.arguments)}\nfit {shlex.join(line)}\n{different}"
 
@@ -311,10 +314,10 @@ def check_fit(asked: Question, *, with_changes: bool = True) -> bool:
     except AttncalcError:
         return False
     if command := launch_command(answer.resolved):
-        check_command(command, request, asked)
+        check_command(command, answer, asked)
     for change in changes:
         if command := launch_command(change.result.resolved):
-            check_command(command, change.result.request, asked)
+            check_command(command, Answer(change.result), asked)
     return True
 
 
@@ -356,8 +359,6 @@ def check_row(asked: Question) -> bool:
     """Check that the row of a sweep with a question's options is what `fit` answers. Return whether
     it was answered.
     """
-    from attncalc.questions.fit.report import answer_report
-
     columns = [name for name in COLUMNS if not name.startswith("concurrent_")]
     try:
         (row,) = sweep(asked.model, columns=columns, **asked.options)
@@ -371,7 +372,12 @@ def check_row(asked: Question) -> bool:
     if answer is None:
         assert row["error"] == problem, f"{shlex.join(line)}: {row['error']!r}, {problem!r}"
         return False
-    found: dict[str, Any] = {figure.name: figure.value for figure in answer_report(answer).figures}
+    # of its report, whose heading and screen no row has
+    figures = (
+        *answer_figures(answer).values(),
+        *roofline_section(answer, with_variants=False).figures,
+    )
+    found: dict[str, Any] = {figure.name: figure.value for figure in figures}
     found |= {"verdict": answer.result.verdict, "replicas": answer.resolved.replicas}
     different = {name: (row[name], found[name]) for name in columns if row[name] != found[name]}
     assert not different, f"{shlex.join(line)}\n(sweep, fit): {different}"
