@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -11,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import REPOSITORY, Ask, started
-from layers import GROUPED, MHA, saved
+from asking import REPOSITORY, Ask
+from layers import GROUPED, saved
 from schemas import check_answer
 
 from attncalc import load
@@ -34,6 +33,7 @@ from attncalc.verify.devices import Device, find_device  # noqa: E402
 from attncalc.verify.errors import DeviceFailedError  # noqa: E402
 from attncalc.verify.layers import find_layer  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
+from attncalc.verify.programs import verify as verify_really  # noqa: E402
 from attncalc.verify.record import machine, recorder  # noqa: E402
 from attncalc.verify.record.machine import device_title, file_stem  # noqa: E402
 from attncalc.verify.record.recorder import plan_record, record  # noqa: E402
@@ -630,43 +630,24 @@ def test_an_unknown_dtype_or_kernel_is_an_error_of_the_plan() -> None:
     )
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to another process")
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupted_record_keeps_its_runs(tmp_path: Path) -> None:
-    """The second step says that it has begun, and would take a minute."""
-    script = f"""
-import sys, time
-from attncalc import load
-from attncalc.__main__ import main
-from attncalc.questions.verify import record_command as verify_record
-from attncalc.verify import need_torch
-need_torch()
-from attncalc.verify.options import VerifyOptions
-from attncalc.verify.record import recorder
-from attncalc.verify.timing import Ceiling  # noqa: E402
-from attncalc.verify.record.steps import Step
-steps = [Step("tiny", VerifyOptions(context=n)) for n in (8, 9)]
-verify_record.record_models = lambda: {{"tiny": load({saved(MHA, tmp_path)!r})}}
-recorder.plan_record = lambda *_: steps
-measure = recorder.verify
-def measured(model, options, *rest):
-    if options.context == 8:
-        return measure(model, options, *rest)
-    print("begun", flush=True)
-    time.sleep(60)
-recorder.verify = measured
-sys.argv = ["attncalc", "verify", "--record", {str(tmp_path / "out")!r}, "--device", "cpu"]
-main()
-"""
-    with started("-c", script) as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "begun\n"
-        os.kill(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=60)
-    assert (running.returncode, out) == (130, "")
+@pytest.mark.usefixtures("interruptible", "untimed")
+def test_an_interrupted_record_keeps_its_runs(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes in the second step."""
+    stub_plan(monkeypatch, tmp_path, contexts(8, 9))
+
+    def measured(model: ModelSpec, request: Any, *rest: Any) -> VerifyResult:
+        if request.context == 9:
+            signal.raise_signal(signal.SIGINT)
+        return verify_really(model, request, *rest)
+
+    monkeypatch.setattr(recorder, "verify", measured)
+    answer = ask("verify", "--record", str(tmp_path / "out"), "--device", "cpu")
+    assert (answer.code, answer.out) == (130, "")
     (data,) = (tmp_path / "out").glob("*.json")
     document = json.loads(data.read_text())
     assert [run["arguments"] for run in document["runs"]] == ["tiny --context 8"]
     assert [step["arguments"] for step in document["skipped"]] == ["tiny --context 9"]
-    assert f"interrupted: 1 run is in {data}" in err
-    assert "Traceback" not in err
+    assert f"interrupted: 1 run is in {data}" in answer.err
+    assert "Traceback" not in answer.err
