@@ -8,8 +8,9 @@ from asking import Ask, results
 from tables import each
 
 from attncalc import load
-from attncalc.questions.fit.report import fit_report
+from attncalc.questions.fit.report import answer_report
 from attncalc.questions.fit.request import read_fit_request
+from attncalc.serving.answer import Answer
 
 MODELS = (
     "qwen3-8b",
@@ -28,8 +29,9 @@ PLACES = [
 
 
 def answer(model: str, options: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the figures and the verdict of `attncalc fit`."""
-    report = fit_report(read_fit_request(model, options), with_bounds=True)  # type: ignore[arg-type]
+    """Return the figures and the verdict of `attncalc fit`, with its bounds of time."""
+    request = read_fit_request(model, options)  # type: ignore[arg-type]
+    report = answer_report(Answer.to(request), with_variants=False)
     return {figure.name: figure.value for figure in report.all_figures}, report.verdict
 
 
