@@ -200,7 +200,7 @@ def _note_visible_gpus(request: FitRequest) -> None:
     """Name the GPUs that CUDA_VISIBLE_DEVICES lists, if one is counted and no option says so."""
     number = len(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))
     gpu = request.gpu
-    if number == 1 or gpu is None or gpu.is_local or request.engine == "all" or "--" in sys.argv:
+    if number == 1 or gpu is None or gpu.is_local or request.engine == ALL or "--" in sys.argv:
         return
     if resolve(request).gpus == 1:
         tell(f"note: CUDA_VISIBLE_DEVICES is not used: --gpus {number} counts its GPUs")

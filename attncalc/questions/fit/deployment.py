@@ -13,7 +13,7 @@ from ...serving.weight_format import released_dtype
 from ...units import BYTES, human
 from ..options import CacheDtypeOptions
 from .engine_choice import default_deployment
-from .options import DeploymentOptions, EngineOptions, UserOptions
+from .options import ALL, DeploymentOptions, EngineOptions, UserOptions
 
 
 class ServingOptions(DeploymentOptions, UserOptions, EngineOptions, total=False):
@@ -47,7 +47,7 @@ def read_deployment(
         deployment |= _static_share(deployment, values["mem_fraction_static"])
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
-    if not is_logged and device and device.counts_host_memory and deployment["engine"] != "all":
+    if not is_logged and device and device.counts_host_memory and deployment["engine"] != ALL:
         share = find_engine(deployment["engine"]).share_of_unified
         if share and deployment.get("kv_memory") is None:
             deployment.setdefault("gpu_memory_utilization", share)
@@ -92,7 +92,7 @@ def _engine_fields(
     """Return the engine and the dtype of weights, given or by default, as fields; and a note."""
     default = default_deployment(model, options, device)
     weights_dtype = default.weights_dtype
-    has_files = default.engine != "all" and find_engine(default.engine).typed_files
+    has_files = default.engine != ALL and find_engine(default.engine).typed_files
     if device and has_files and weights_dtype is None and released_dtype(model) == "mxfp4":
         weights_dtype = "mxfp4"  # the usual file
     of_weights = {} if weights_dtype is None else {"weights_dtype": weights_dtype}
@@ -122,7 +122,7 @@ def _stages(model: ModelSpec, deployment: Mapping[str, Any]) -> tuple[int, str]:
     gpus = deployment.get("gpus") or 1
     name = deployment["engine"]
     is_split = any(deployment.get(option) for option in ("tp", "pp", "dp", "dcp", "attn_dp"))
-    if is_split or name == "all" or find_engine(name).splits_by_layer or gpus > model.main.n_layers:
+    if is_split or name == ALL or find_engine(name).splits_by_layer or gpus > model.main.n_layers:
         return 1, ""
     try:
         model.shard(gpus)
@@ -161,7 +161,7 @@ def _static_share(deployment: Mapping[str, Any], share: Any) -> dict[str, Any]:
     share twice.
     """
     name = str(deployment["engine"])
-    if name != "all" and find_engine(name).share_option != "--mem-fraction-static":
+    if name != ALL and find_engine(name).share_option != "--mem-fraction-static":
         find_engine(name).reject("mem_fraction_static")
     if "gpu_memory_utilization" in deployment:
         raise clash(
@@ -178,7 +178,7 @@ def found_ram(values: Mapping[str, Any], deployment: Mapping[str, Any]) -> dict[
     """
     gpu = deployment.get("gpu")
     engine = deployment["engine"]
-    if gpu is None or not gpu.is_local or gpu.unified or "ram" in values or engine == "all":
+    if gpu is None or not gpu.is_local or gpu.unified or "ram" in values or engine == ALL:
         return {}
     # it starts programs, which other requests need not load
     from ...config.local import machine_memory
@@ -193,7 +193,7 @@ def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
     without --dp.
     """
     name = str(deployment["engine"])
-    if name != "all" and not find_engine(name).ranks_share_tp:
+    if name != ALL and not find_engine(name).ranks_share_tp:
         find_engine(name).reject("enable_dp_attention")
     if deployment.get("attn_dp"):
         return {}

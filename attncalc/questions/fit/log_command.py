@@ -33,7 +33,7 @@ from ...units import BYTES, GIB, count, dtype, human, is_dtype, long_option, par
 from ...what_if import what_if
 from ..log_content import content
 from ..options import ModelOptions, WhatIfOptions
-from .options import FitOptions
+from .options import ALL, FitOptions
 from .request import fit_request, options_of_name
 from .served import served_fields
 
@@ -120,7 +120,7 @@ def _read_log(source: str, named: NamedModel, options: FitOptions) -> tuple[Star
     from ...logs.messages import PYTORCH
 
     engine = options.get("engine")
-    if engine == "all":
+    if engine == ALL:
         raise clash("--engine all", "--log", "leave --engine out: the log names the engine")
     data = content(source)
     log = read_log(data, source, engine)

@@ -15,7 +15,7 @@ from ...serving.fit import LEAST_CONTEXT, USEFUL_CONTEXT, possible_verdict, with
 from ...serving.offload import with_least_offload
 from ...serving.request import FitRequest
 from ...units import count, is_auto, long_option
-from .options import EngineOptions
+from .options import ALL, EngineOptions
 
 
 def with_needed_offload(
@@ -46,7 +46,7 @@ def _starts_from_file(
     """Return whether llama.cpp starts the request with one GGUF file on a known GPU."""
     if request.gpu is None or request.kv_memory is not None or request.traffic:
         return False
-    if request.engine == "all" or not find_engine(request.engine).typed_files:
+    if request.engine == ALL or not find_engine(request.engine).typed_files:
         return False
     if str(options.get("weights_dtype")).lower() in FILE_TYPES:
         return True

@@ -248,7 +248,7 @@ def fit_request(
     longest = is_auto(size.get("context"))
     if longest:
         del size["context"]
-    if deployment["engine"] != "all":
+    if deployment["engine"] != ALL:
         size = _size_of_engine(deployment["engine"], size, engine_args)
     traffic, assumed = _traffic(
         model, of_kind(UserOptions, values), parsed(size, SizeOptions).get("context")
@@ -291,7 +291,7 @@ def _size_of_engine(
 
 def _check_math_dtype(request: FitRequest) -> None:
     """Raise AttncalcError if the GPU lacks the dtype, as one without bf16 for --dtype bf16."""
-    if request.gpu is None or request.engine == "all":
+    if request.gpu is None or request.engine == ALL:
         return
     if find_engine(request.engine).dtype_of_fp32:
         request.gpu.math_dtype(request.workload.dtype, "")
@@ -302,7 +302,7 @@ def _at_longest_context(request: FitRequest) -> FitRequest:
 
     Raises AttncalcError with --engine all.
     """
-    if request.engine == "all":
+    if request.engine == ALL:
         raise clash(
             "--context auto", "--engine all", "name one engine: each has another longest context"
         )

@@ -115,7 +115,7 @@ def read_vram_request(
     `lists_quants` asks for the longest context with each type of GGUF files. Raises AttncalcError
     as `read_fit_request` does, and if an option needs a GPU.
     """
-    if options.get("engine") == "all":
+    if options.get("engine") == ALL:
         raise AttncalcError(
             "--engine all needs one GPU", "name it, as --gpu h100-80gb; or name one engine"
         )

@@ -85,7 +85,7 @@ def find_what_fits(
     """Return what fits; arguments and errors as of `what_fits`. The search ends after the `most`
     largest models.
     """
-    if options.get("engine") == "all":
+    if options.get("engine") == ALL:
         raise AttncalcError(
             "--engine all needs a model and one GPU", "name them, or name one engine"
         )
