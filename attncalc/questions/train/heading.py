@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...cost.training.fits import context_step, sharded
+from ...cost.training.fits import Change, context_step, sharded
 from ...cost.training.setup import Training
 from ...cost.training.work import Duration
 from ...hardware import Gpu
@@ -73,24 +73,33 @@ def verdict_text(of: Answer) -> str:
         return f"NEEDS {needs} GiB{on_each}: add --gpu to see whether it fits."
     verdict = VERDICTS[result.verdict]
     memory = f"{gib(run.gpu.memory)} GiB"
-    enough = _enough_gpus(of, memory)
-    if enough:
-        return f"{verdict} on one GPU. {enough}"
+    more = _more_gpus(of)
+    if more:
+        enough = f"{count(more.run.gpus)} are enough"
+        return (
+            f"{verdict} on one GPU. {enough}: {more.flag} needs {_needs(more)} of {memory} on each."
+        )
     if of.auto and result.verdict == "fits":
         verdict = f"{verdict} up to {_longest(of)}"
     return f"{verdict}: needs {needs} of {memory}{on_each}.{_with_a_change(of)}"
 
 
-def _enough_gpus(of: Answer, memory: str) -> str:
-    """Return how many GPUs are enough for a run without adapters on one; '' if that is unknown."""
+def named_change(of: Answer) -> Change | None:
+    """Return the change that `verdict_text` names; None if it names none."""
+    if of.result.verdict is None or of.result.run.gpu is None:
+        return None
+    return _more_gpus(of) or _with_shards(of) or _first_change(of)
+
+
+def _more_gpus(of: Answer) -> Change | None:
+    """Return the first change to more GPUs, for a run without adapters on one; None without one."""
     run = of.result.run
     if run.gpus > 1 or run.lora is not None:
-        return ""
+        return None
     for change in of.changes:
         if change.run.gpus > 1 and change.run.offload == run.offload:
-            needs = f"{gib_range(change.result.low, change.result.high)} of {memory} on each"
-            return f"{count(change.run.gpus)} are enough: {change.flag} needs {needs}."
-    return ""
+            return change
+    return None
 
 
 def _longest(of: Answer) -> str:
@@ -105,17 +114,35 @@ def _with_a_change(of: Answer) -> str:
     """Return what the run needs with shards, or with the first change, as a sentence after a blank;
     '' without one.
     """
+    shards = _with_shards(of)
+    if shards:
+        return f" Nothing is sharded: with {shards.flag} it needs {_needs(shards)}."
+    first = _first_change(of)
+    if first:
+        return f" With {first.flag} it needs {_needs(first)}."
+    return ""
+
+
+def _with_shards(of: Answer) -> Change | None:
+    """Return the change that divides what each GPU has a copy of; None if nothing needs it, or it
+    is not possible.
+    """
     run = of.result.run
     is_copied = run.gpus > 1 and run.dp == run.gpus and not run.zero
     if is_copied and of.asked and of.result.verdict != "fits":
-        change = sharded(of.asked)
-        if change:
-            needs = gib_range(change.result.low, change.result.high)
-            return f" Nothing is sharded: with {change.flag} it needs {needs}."
-    if not of.changes:
-        return ""
-    first = of.changes[0]
-    return f" With {first.flag} it needs {gib_range(first.result.low, first.result.high)}."
+        return sharded(of.asked)
+    return None
+
+
+def _first_change(of: Answer) -> Change | None:
+    if of.changes:
+        return of.changes[0]
+    return None
+
+
+def _needs(change: Change) -> str:
+    """Return the GiB that a run needs with a change: '61.2 to 68.3'."""
+    return gib_range(change.result.low, change.result.high)
 
 
 def hardware_text(gpu: Gpu | None, gpus: int) -> str:

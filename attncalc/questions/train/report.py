@@ -14,7 +14,7 @@ from ...show.blocks import Block, Form, LeftOut, note_blocks, on_one_screen
 from ...show.report import Figure, Report, workload_facts
 from ...units import BYTES
 from .figures import Answer, train_figures
-from .heading import heading, run_facts, verdict_text
+from .heading import heading, named_change, run_facts, verdict_text
 from .notes import is_decisive, peak_sentences, train_notes
 from .tables import (
     Figures,
@@ -101,15 +101,18 @@ def _changes_forms(of: Answer) -> Iterator[Form]:
 
     The last but one goes first: the last says how many GPUs are enough, unless there are adapters.
     """
+    keeps_last = of.result.run.lora is None
     rows = change_rows(of.changes)
     yield Form((changes_table(rows),))
     while len(rows) > 1:
-        if of.result.run.lora is None and len(rows) > 2:
-            del rows[-2]
+        *others, last_but_one, last = rows
+        if keeps_last and others:
+            rows = [*others, last]
         else:
-            del rows[-1]
+            rows = [*others, last_but_one]
         yield Form((changes_table(rows),), loss=_CHANGES)
-    if of.changes[0].flag in verdict_text(of):
+    named = named_change(of)
+    if named and named.flag == of.changes[0].flag:
         yield Form(loss=_LAST_CHANGE)
 
 
