@@ -13,12 +13,47 @@ from collections.abc import Sequence
 
 from ...cost.cache import kv_cache
 from ...errors import AttncalcError
+from ...records import NamedTuple
 from ...search import grouped
 from ...serving.load_bounds import steps_of
 from .candidates import Candidate
 from .demand import Demand
 from .plan import Pool, Pools
 from .speed import NO_USERS_LIMIT, most_in_time, reached
+
+
+class _Times(NamedTuple):
+    """The times of a replica with a number of concurrent requests, in seconds."""
+
+    prefill: float  # of one prompt
+    decode_step: float  # of one step of all these requests
+
+
+class _Prefiller(NamedTuple):
+    """A replica that prefills one prompt after the other."""
+
+    candidate: Candidate
+    ttft: float  # seconds of the prefill of a prompt
+
+
+class _Decoder(NamedTuple):
+    """A replica that decodes as many requests as it can in time."""
+
+    candidate: Candidate
+    requests: int  # concurrent requests
+    tpot: float  # seconds of a decode step of these requests
+
+    @property
+    def steps(self) -> int:
+        """Decode steps of a request; the prefill yields its first token."""
+        return max(0, self.candidate.concurrency.traffic.output - 1)
+
+    def replicas(self, demand: Demand) -> int:
+        """Return how many such replicas decode all requests."""
+        if demand.requested is not None:
+            return -(-demand.requested // self.requests)
+        # Little's law: requests per second, times the seconds of each, run concurrently
+        return max(1, math.ceil(demand.load * self.steps * self.tpot / self.requests))
 
 
 def disaggregated(candidates: Sequence[Candidate], demand: Demand) -> tuple[Pools, ...]:
@@ -37,19 +72,17 @@ def _smallest(candidates: Sequence[Candidate], demand: Demand) -> Pools | None:
     """Return the pools of a group: each with the fewest GPUs, of equal ones the quicker; None if
     none is in time.
     """
-    decodes = [found for found in (_decode(one, demand) for one in candidates) if found]
-    prefills = []
-    for one in candidates:
-        times = _times(one, 1, demand)
-        if times and (demand.ttft is None or times[0] <= demand.ttft):
-            prefills.append((one, times[0]))
-    if not decodes or not prefills:
+    decoders = [found for found in (_decoder(one, demand) for one in candidates) if found]
+    prefillers = [found for found in (_prefiller(one, demand) for one in candidates) if found]
+    if not decoders or not prefillers:
         return None
-    decode = min(
-        decodes, key=lambda found: (_decoders(found, demand) * found[0].split.gpus, found[2])
-    )
+
+    def gpus_and_time(decoder: _Decoder) -> tuple[int, float]:
+        return decoder.replicas(demand) * decoder.candidate.split.gpus, decoder.tpot
+
+    decoder = min(decoders, key=gpus_and_time)
     pools = min(
-        (_pools(prefill, decode, demand) for prefill in prefills),
+        (_pools(prefiller, decoder, demand) for prefiller in prefillers),
         key=lambda pools: (pools.prefill.gpus, pools.ttft),
     )
     if demand.max_gpus is None or pools.gpus <= demand.max_gpus:
@@ -57,32 +90,23 @@ def _smallest(candidates: Sequence[Candidate], demand: Demand) -> Pools | None:
     return None
 
 
-def _times(candidate: Candidate, requests: int, demand: Demand) -> tuple[float, float] | None:
-    """Return the seconds of a prefill, and of a decode step of so many requests; None without the
-    GPU's FLOP/s.
-
-    A pool that prefills one prompt after the other is as busy as a replica with all its requests.
+def _prefiller(candidate: Candidate, demand: Demand) -> _Prefiller | None:
+    """Return a replica that prefills a prompt in time; None if it is too slow, or its times are not
+    known.
     """
-    try:
-        steps = steps_of(candidate.resolved, candidate.load(requests), "expected")
-    except AttncalcError:
+    times = _times(candidate, 1, demand)
+    if times is None or (demand.ttft is not None and times.prefill > demand.ttft):
         return None
-    of_load, of_many = (
-        float(reached(candidate, n, demand)[0])
-        for n in (requests, candidate.capacity or NO_USERS_LIMIT)
-    )
-    return float(steps.ttft) / of_many, float(steps.tpot) / of_load
+    return _Prefiller(candidate, times.prefill)
 
 
-def _decode(candidate: Candidate, demand: Demand) -> tuple[Candidate, int, float] | None:
-    """Return a replica with the most requests that it decodes in time, and the time of their step;
-    None for none.
-    """
+def _decoder(candidate: Candidate, demand: Demand) -> _Decoder | None:
+    """Return a replica with the most requests that it decodes in time; None if not even one is."""
 
     def tpot(requests: int) -> float:
         times = _times(candidate, requests, demand)
         if times:
-            return times[1]
+            return times.decode_step
         return math.inf
 
     limit = math.inf if demand.tpot is None else demand.tpot
@@ -91,40 +115,50 @@ def _decode(candidate: Candidate, demand: Demand) -> tuple[Candidate, int, float
         return None
     if demand.requested is not None:
         most = min(most, demand.requested)
-    return candidate, most, tpot(most)
+    return _Decoder(candidate, most, tpot(most))
 
 
-def _decoders(decode: tuple[Candidate, int, float], demand: Demand) -> int:
-    candidate, most, tpot = decode
-    if demand.requested is not None:
-        return -(-demand.requested // most)
-    return max(1, math.ceil(demand.load * _steps(candidate) * tpot / most))
+def _times(candidate: Candidate, requests: int, demand: Demand) -> _Times | None:
+    """Return the times with so many concurrent requests; None without the GPU's FLOP/s.
+
+    Both are the best case, divided by the part of it that a replica reaches at its load. A pool
+    that prefills one prompt after the other is as busy as a replica with all its requests.
+    """
+    try:
+        steps = steps_of(candidate.resolved, candidate.load(requests), "expected")
+    except AttncalcError:
+        return None
+    busiest = candidate.capacity or NO_USERS_LIMIT
+    part_of_busiest, _ = reached(candidate, busiest, demand)
+    part, _ = reached(candidate, requests, demand)
+    return _Times(
+        prefill=float(steps.ttft) / float(part_of_busiest),
+        decode_step=float(steps.tpot) / float(part),
+    )
 
 
-def _steps(candidate: Candidate) -> int:
-    """Return the decode steps of a request; the prefill yields its first token."""
-    return max(0, candidate.concurrency.traffic.output - 1)
-
-
-def _pools(
-    prefill: tuple[Candidate, float], decode: tuple[Candidate, int, float], demand: Demand
-) -> Pools:
-    prefiller, ttft = prefill
-    decoder, _, tpot = decode
+def _pools(prefiller: _Prefiller, decoder: _Decoder, demand: Demand) -> Pools:
+    """Return as many of both replicas as the demand needs, with the price of their GPUs."""
     if demand.requested is None:
         rate = demand.load
     else:
-        rate = demand.requested / (ttft + _steps(decoder) * tpot)
-    pools = (
-        Pool(prefiller, max(1, math.ceil(rate * ttft - 1e-9))),
-        Pool(decoder, _decoders(decode, demand)),
+        rate = demand.requested / (prefiller.ttft + decoder.steps * decoder.tpot)
+    # 1e-9: a rounding error of the product is no further replica
+    prefill = Pool(prefiller.candidate, max(1, math.ceil(rate * prefiller.ttft - 1e-9)))
+    decode = Pool(decoder.candidate, decoder.replicas(demand))
+    price = demand.prices.get(decoder.candidate.gpu.rented)
+    cost = None
+    if price is not None:
+        cost = (prefill.gpus + decode.gpus) * price.numerator / price.denominator
+    return Pools(
+        prefill=prefill,
+        decode=decode,
+        rate=rate,
+        ttft=prefiller.ttft,
+        tpot=decoder.tpot,
+        cache_per_prompt=_cache_of_prompt(decoder.candidate),
+        price=cost,
     )
-    price = demand.prices.get(decoder.gpu.rented)
-    if price is None:
-        cost = None
-    else:
-        cost = (pools[0].gpus + pools[1].gpus) * price.numerator / price.denominator
-    return Pools(*pools, rate, ttft, tpot, _cache_of_prompt(decoder), cost)
 
 
 def _cache_of_prompt(candidate: Candidate) -> int:
