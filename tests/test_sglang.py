@@ -24,7 +24,8 @@ from attncalc.engines import find_engine
 from attncalc.engines.pipeline import LayerCacheSpec, cut_into_stages
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.pools import stage_sizes
-from attncalc.engines.sglang.slots import SglangLayout, StatePool
+from attncalc.engines.sglang.slots import SglangLayout
+from attncalc.engines.sglang.states import StatePool
 from attncalc.logs import find_reader
 from attncalc.logs.sglang import read_log
 from attncalc.quantity import Quantity
@@ -448,7 +449,7 @@ def test_state_dtypes() -> None:
     def slot(kind: Any, **more: Any) -> int:
         states = layout_of((1, MHA), (1, kind), **more).states
         assert states is not None
-        return int(states.slot)
+        return int(states.slot_bytes)
 
     # 4 heads * 8 * 16: fp32 unless the model or the option message otherwise; the 3 tokens of the
     # convolution in bf16
@@ -467,7 +468,7 @@ def test_state_dtypes() -> None:
 def test_the_radix_cache_copies_states(kind: Any, more: dict[str, Any], slots: int) -> None:
     states = layout_of((1, MHA), (1, kind), **more).states
     assert states is not None
-    assert states.per_sequence == slots
+    assert states.slots_per_sequence == slots
 
 
 def test_without_the_radix_cache_each_sequence_has_one_slot() -> None:
@@ -480,7 +481,7 @@ def test_without_the_radix_cache_each_sequence_has_one_slot() -> None:
     assert sglang_layout.pool(8 * 768 + 80 * 8192, 10).concurrency[:2] == (7, 1)
     alone = layout_of((2, MHA), (3, Lightning(1, 8)), prefix_caching=False).states
     assert alone is not None
-    assert (alone.per_sequence, alone.fixed_slots) == (1, None)
+    assert (alone.slots_per_sequence, alone.fixed_slots) == (1, None)
 
 
 def test_max_total_tokens_caps_the_pool() -> None:
@@ -543,7 +544,7 @@ def test_a_drafter_copies_states_per_proposed_token() -> None:
     # 1,000 B per slot, half the memory, 3 slots per sequence, 2 tokens ahead: 30,000 B hold
     # (15,000 - 3,000) // (1,000 * 5 / 3) = 7 slots; 7 // 3 = 2 sequences, (2 + 1) * 2 copies
     states = StatePool(1000, Fraction(1), 3, 2, 48, None)
-    assert states.slots(30_000) == 7
+    assert states.slots_in(30_000) == 7
     assert states.token_memory(30_000, 7) == 30_000 - 8 * 1000 - 6 * 1000
     # no more than 1 sequence at once: (1 + 1) * 2 copies
     assert (
@@ -602,7 +603,7 @@ def test_requests_take_fewer_slots_of_states_in_old_versions() -> None:
     def per_sequence(version: str, **given: Any) -> int:
         states = layout_of((1, MHA), (1, GDN), engine_version=version, **given).states
         assert states is not None
-        return states.per_sequence
+        return states.slots_per_sequence
 
     assert [per_sequence(version) for version in ("0.5.10", "0.5.13", "0.5.14")] == [3, 3, 5]
     assert per_sequence("0.5.10", mamba_radix_cache_strategy="extra_buffer") == 5
@@ -624,7 +625,7 @@ def test_all_stages_have_slots_as_large_as_the_largest() -> None:
     # slot on both
     sglang_layout = layout_of((2, MHA), (4, Lightning(1, 8)), pp=2)
     assert sglang_layout.states is not None
-    assert sglang_layout.states.slot == 768
+    assert sglang_layout.states.slot_bytes == 768
     # 20 slots, of which no sequence gets one, are 9 / 19 of the memory; the first stage alone has
     # tokens, 8,192 B each
     memory = 20 * 768 * 19 // 9 + 1
@@ -638,7 +639,7 @@ def test_the_search_for_slots_starts_near_its_result() -> None:
     # the search starts only a few slots above its result, with and without a limit on sequences
     for max_running_requests in (1, 48, 10**9):
         states = StatePool(1000, Fraction(9, 10), 5, 4, max_running_requests, None)
-        slots = states.slots(states.needed(10**12, 1))
+        slots = states.slots_in(states.needed(10**12, 1))
         assert 0 <= states._enough_slots(10**12, 1) - slots < 20
 
 
@@ -650,7 +651,7 @@ def test_the_search_for_slots_starts_near_its_result() -> None:
     st.sampled_from([1, 2, 48]),
     st.integers(1, 2000),
     st.integers(1, 6),
-    st.sampled_from([{}, {"padding": 0}, {"padding": 0, "reserved": 77}]),
+    st.sampled_from([{}, {"padding": 0}, {"padding": 0, "reserved_for_copies": 77}]),
 )
 def test_any_memory_from_needed_on_is_enough(
     slot: int,
@@ -673,7 +674,7 @@ def test_any_memory_from_needed_on_is_enough(
     )
 
     def holds(memory: int) -> bool:
-        slots = int(states.slots(memory))
+        slots = int(states.slots_in(memory))
         return (
             slots // per_sequence >= sequences and int(states.token_memory(memory, slots)) >= tokens
         )

@@ -17,7 +17,8 @@ from attncalc.attention.linear import Lightning
 from attncalc.engines import find_engine
 from attncalc.engines.base import Pool
 from attncalc.engines.pipeline import LayerCacheSpec
-from attncalc.engines.sglang.slots import SglangLayout, StatePool
+from attncalc.engines.sglang.slots import SglangLayout
+from attncalc.engines.sglang.states import StatePool
 from attncalc.quantity import symbol, symbolic
 
 GIB = 2**30
@@ -71,18 +72,18 @@ def details(pool: Pool) -> dict[str, int]:
 def test_slots_of_a_memory_and_what_they_leave_for_tokens(
     states: StatePool, memory: int, slots: int, left: int
 ) -> None:
-    assert states.slots(memory) == slots
+    assert states.slots_in(memory) == slots
     assert states.token_memory(memory, slots) == left
 
 
 def test_slots_and_the_memory_for_tokens_have_formulas() -> None:
     memory = symbol("kv_memory", 10**6, "bytes")
     half, drafting = (
-        states._replace(slot=symbol("slot", 1000, "bytes")) for states in (HALF, DRAFTING)
+        states._replace(slot_bytes=symbol("slot", 1000, "bytes")) for states in (HALF, DRAFTING)
     )
-    assert text_of(half.slots(memory)) == "kv_memory // (2 * state_bytes_per_slot) - 1"
+    assert text_of(half.slots_in(memory)) == "kv_memory // (2 * state_bytes_per_slot) - 1"
     # of the half 3 slots are for no sequence, and a third of 2 copies comes with each other slot
-    slots = drafting.slots(memory)
+    slots = drafting.slots_in(memory)
     assert text_of(slots) == (
         "(kv_memory - 2 * state_bytes_per_slot * 3) * 3 // (2 * state_bytes_per_slot * 5)"
     )

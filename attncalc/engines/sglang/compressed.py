@@ -48,7 +48,7 @@ from ..pipeline import LayerCacheSpec, cut_into_stages
 from .options import SglangArgs
 from .pools import ModelPools, StageLayers, TokenRow, stage_sizes
 from .share import chunked_prefill_size
-from .slots import SglangLayout
+from .slots import Allocated, SglangLayout, TokenCost
 
 _PAGE = 256
 # --max-running-requests unless it is given (apply_deepseek_v4_defaults in
@@ -100,7 +100,7 @@ class CompressedLayout(SglangLayout):
             return ceil_div(size * (layers + 1), layers)
         return size
 
-    def _stage_costs(self) -> Iterator[tuple[int, int, int]]:
+    def _token_costs(self) -> Iterator[TokenCost]:
         for i, stage in enumerate(self.stage_bytes):
             pages = 1 if self.window_cap is not None else self.swa_ratio.denominator
             cost = pages * named(stage.page, "page_bytes", "bytes of a page of tokens in all pools")
@@ -112,7 +112,7 @@ class CompressedLayout(SglangLayout):
             if self.args.has_drafter:
                 cost = cost * (stage.layers + 1)
                 pages = pages * stage.layers
-            yield i, cost, pages * self.page
+            yield TokenCost(i, cost, pages * self.page)
 
     def _unpooled_bytes(self, stage: int) -> int:
         """Return the bytes of tokens to pool: of all requests, two more, and the rows of one pool
@@ -141,38 +141,36 @@ class CompressedLayout(SglangLayout):
             return super()._full_tokens_needed(batch, context)
         return self._tokens_in_pages(batch, context)
 
-    def _details(
-        self, stage_number: int, swa_tokens: Quantity | None, slots: Quantity | None
-    ) -> Iterator[Detail]:
-        windows = int(swa_tokens or 0)
+    def _details(self, found: Allocated) -> Iterator[Detail]:
+        windows = int(found.swa_tokens or 0)
         yield Detail(
             "kv_bytes_per_block",
             "one page, pools",
-            quantity(self.stage_bytes[stage_number].page),
+            quantity(self.stage_bytes[found.stage].page),
             BYTES,
         )
         yield Detail("swa_tokens", "tokens of the sliding-window pool", quantity(windows), TOKENS)
-        size = quantity(self._window_bytes(stage_number, windows))
+        size = quantity(self._window_bytes(found.stage, windows))
         yield Detail("swa_bytes", "bytes of the sliding-window pool", size, BYTES)
-        unpooled = self._unpooled_bytes(stage_number)
+        unpooled = self._unpooled_bytes(found.stage)
         if unpooled:
             label = f"tokens to pool of {self._requests} requests"
             yield Detail("unpooled_bytes", label, quantity(unpooled), BYTES)
         yield Detail("kv_block_size", "tokens per page", quantity(self.page), TOKENS)
 
-    def _log_lines(
-        self, stage_number: int, tokens: int, swa_tokens: int | None, slots: int | None
-    ) -> Iterator[str]:
-        _, cost, per_tokens = list(self._stage_costs())[stage_number]
-        windows = int(swa_tokens or 0)
+    def _log_lines(self, found: Allocated) -> Iterator[str]:
+        cost = list(self._token_costs())[found.stage]
+        tokens = int(found.tokens_here)
+        windows = int(found.swa_tokens or 0)
         version = self.args.version
         if self.window_cap is not None:
             yield f"DSV4 SWA sizing: mode=cap, swa_tokens={windows}, ..."
-        unpooled = self._unpooled_bytes(stage_number)
+        unpooled = self._unpooled_bytes(found.stage)
         name = "c2_state_fixed" if self.shares_pools else "c128_state_fixed"
         fixed = f"{name}={unpooled / GIB:.2f} GB, ... " if unpooled else ""
+        per_token = int(cost.size) / cost.tokens
         yield (
-            f"DSV4 memory calculation: ... bytes_per_full_token={int(cost) / per_tokens:.2f}, "
+            f"DSV4 memory calculation: ... bytes_per_full_token={per_token:.2f}, "
             f"... {fixed}full_token={tokens}"
         )
         rings = (

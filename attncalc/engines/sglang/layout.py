@@ -7,7 +7,7 @@ a fixed ratio divides the memory between the pools.
 
 Source: SGLang 0.5.23, srt/arg_groups (fields/schedule.py, overrides.py,
 model_overrides/deepseek_v2.py, speculative_hook.py, mamba_hook.py); further files are named in
-pools.py, slots.py and share.py.
+pools.py, slots.py, states.py and share.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,8 @@ from ...units import parse_decimal, truncate
 from ..pipeline import LayerCacheSpec
 from .options import STATE_SLOTS, SglangArgs
 from .pools import HYBRID_MODEL_TYPES, ModelPools, drafted_rows, model_pools
-from .slots import SglangLayout, StatePool
+from .slots import SglangLayout
+from .states import StatePool
 from .versions import VERSION
 
 
@@ -143,16 +144,16 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_running_requests: int |
     else:
         drafted = args.speculative_tokens
     return StatePool(
-        slot=slot,
+        slot_bytes=slot,
         ratio=Fraction(
             *parse_decimal(args.mamba_full_memory_ratio or "0.9", "--mamba-full-memory-ratio")
         ),
-        per_sequence=per_sequence,
+        slots_per_sequence=per_sequence,
         drafted_tokens=drafted,
         max_running_requests=max_running_requests,
         fixed_slots=fixed_slots,
         padding=int(args.version.pads_states),
-        reserved=reserved,
+        reserved_for_copies=reserved,
     )
 
 
@@ -220,10 +221,10 @@ def _notes(
             "mixtures of experts, gpt-oss, Llama 4, MiniMax-M2 and a few more."
         )
     yield from _drafter_notes(args)
-    if states and states.per_sequence > 1:
+    if states and states.slots_per_sequence > 1:
         yield (
-            f"A sequence takes up to {states.per_sequence} slots of states, because the radix "
-            "cache copies them."
+            f"A sequence takes up to {states.slots_per_sequence} slots of states, because the "
+            "radix cache copies them."
         )
     if args.requests is None:
         yield (

@@ -1,5 +1,4 @@
-"""How many tokens and slots of states SGLang allocates in a memory, and how much memory a number of
-sequences needs.
+"""How many tokens SGLang allocates in a memory, and how much memory a number of sequences needs.
 
 Source: SGLang 0.5.23, srt/model_executor/pool_configurator.py and
 srt/mem_cache/kv_cache_configurator.py.
@@ -10,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from fractions import Fraction
-from math import ceil
 
 from ...quantity import (
     Quantity,
@@ -31,6 +29,7 @@ from ...units import BYTES, GIB, TOKENS
 from ..base import Bound, Detail, Pool
 from .options import SglangArgs
 from .pools import ModelPools, StageLayers
+from .states import StatePool
 
 _TORCH_NAMES = {
     "fp32": "float32",
@@ -45,153 +44,28 @@ _EVICTION_INTERVAL = 128
 _FIXED = "bytes that do not depend on the tokens"
 
 
-class StatePool(NamedTuple):
-    """The pool of recurrent states (_handle_max_mamba_cache).
+class TokenCost(NamedTuple):
+    """What tokens of the full pool cost on one pipeline stage, with those of the sliding-window
+    pool beside them.
 
-    With the ratio r it gets r / (1 + r) of the memory, in whole slots. With a drafter every running
-    sequence also has a copy of its states per drafted token. One slot and one set of copies are
-    never given to a sequence: `padding`.
+    Both numbers are whole. With --swa-full-tokens-ratio 0.8 the sliding-window pool has 4 tokens
+    per 5 of the full pool: `tokens` is 5, and `size` is 5 * full + 4 * swa bytes.
     """
 
-    slot: int  # bytes of the states of all layers, once
-    ratio: Fraction  # --mamba-full-memory-ratio
-    per_sequence: int  # slots that a sequence may take
-    drafted_tokens: int  # tokens that a drafter proposes
-    max_running_requests: int | None  # concurrent sequences, if they are limited
-    fixed_slots: int | None  # the number of slots, if an option sets it instead of the ratio
-    # slots of the pool's share that no sequence gets: 1, or 0 if there is none
-    padding: int = 1
-    reserved: int = 0  # bytes of all copies, if they are taken from the memory before it is divided
+    stage: int  # the index of the stage
+    size: int  # bytes of `tokens` tokens in all layers of the stage
+    tokens: int
 
-    def slots(self, memory: int) -> Quantity:
-        """Return the slots of that memory (max_mamba_cache_size), without the one that no sequence
-        gets.
-        """
-        if self.fixed_slots is not None:
-            return quantity(self.fixed_slots)
-        # r / (1 + r) as a quotient of whole numbers: 9 / 19 for 0.9
-        numerator = self.ratio.numerator
-        denominator = self.ratio.numerator + self.ratio.denominator
-        slot = self._named_slot
-        share = self._without_reserved(memory) * numerator
-        if self.drafted_tokens:
-            # slots + 1 + (slots / per_sequence + 1) * drafted_tokens, times slot, is the pool's
-            # share
-            if self.padding:
-                share = share - denominator * slot * (1 + self.drafted_tokens)
-            per_slot = denominator * slot * (self.per_sequence + self.drafted_tokens)
-            slots = share * self.per_sequence // per_slot
-        else:
-            slots = share // (denominator * slot)
-            if self.padding:
-                slots = slots - 1
-        return max(quantity(slots), quantity(0))
 
-    def token_memory(self, memory: int, slots: int) -> Quantity:
-        """Return the bytes that are left for tokens: 0 if no slot fits, or if the states need more
-        than there is.
-        """
-        if not slots:
-            return quantity(0)
-        slot = self._named_slot
-        taken = slots
-        if self.padding:
-            taken = slots + 1
-        left = self._without_reserved(memory) - taken * slot
-        if self.drafted_tokens:
-            sequences = self._running(int(slots)) + self.padding
-            left = left - sequences * self.drafted_tokens * slot
-        return max(quantity(left), quantity(0))
+class Allocated(NamedTuple):
+    """What SGLang allocates in a memory."""
 
-    def _without_reserved(self, memory: int) -> int:
-        if not self.reserved:
-            return memory
-        return memory - renamed(
-            self.reserved, "state_copies", "bytes of the copies of states for a drafter"
-        )
-
-    def needed(self, token_bytes: int, sequences: int) -> int:
-        """Return the least memory such that the tokens and states of the sequences fit in it and in
-        any larger one.
-        """
-        if self.fixed_slots is not None:
-            memory = int(token_bytes) + self._state_bytes(self.fixed_slots)
-        else:
-            memory = self._least_memory(int(token_bytes), int(sequences) * self.per_sequence)
-        memory += int(self.reserved)
-        meaning = "the least memory that holds both the tokens and the states"
-        return symbol_like(token_bytes, "kv_memory", memory, meaning)
-
-    @property
-    def _named_slot(self) -> int:
-        return renamed(self.slot, "state_bytes_per_slot", "bytes of a slot of states")
-
-    def _least_memory(self, token_bytes: int, slots: int) -> int:
-        """Return the least memory such that it and any larger one have `slots` slots and
-        `token_bytes` for tokens.
-
-        More memory can hold fewer tokens, because a further slot takes all its bytes at once. With
-        slots of 10 B and ratio 1, 59 B have 1 slot and 39 B for tokens (that slot and the one that
-        no sequence gets take 20 B); 60 B have 2 slots and only 30 B for tokens.
-
-        So with n slots the least room for tokens is at the smallest memory that has n slots, and it
-        grows with n.
-        The search finds the first n that is always enough. Within the range of n - 1 slots the
-        larger memories may be enough too: in the example 35 B of tokens are safe from n = 3 on (80
-        B), but also from 65 to 79 B.
-        """
-        n = self._enough_slots(token_bytes, slots)
-        while n > slots:
-            for_tokens = self._least_memory_with(n - 1) - self._state_bytes(n - 1)
-            if for_tokens < token_bytes:
-                break
-            n -= 1
-        if n == slots:
-            return self._least_memory_with(n)
-        # n - 1 slots are not enough in the smallest memory that has them, but may be in a larger
-        # one
-        return min(self._least_memory_with(n), token_bytes + self._state_bytes(n - 1))
-
-    def _enough_slots(self, token_bytes: int, slots: int) -> int:
-        """Return an upper bound of the slots from which on there is always enough memory for the
-        tokens.
-
-        It solves _least_memory_with(n) - _state_bytes(n) >= token_bytes for n, without their
-        rounding.
-        """
-        slot = int(self.slot)
-        drafted = self.drafted_tokens
-        padding = self.padding
-        slots_per_n = 1 + Fraction(drafted, self.per_sequence)
-        enough = (Fraction(token_bytes, slot) * self.ratio - padding * (1 + drafted)) / slots_per_n
-        if self.max_running_requests is not None:
-            # the same equation with the copies of max_running_requests sequences, beyond which they
-            # no longer grow
-            share = 1 + 1 / self.ratio
-            fixed = (
-                Fraction(token_bytes, slot)
-                + drafted * self.max_running_requests
-                - padding * (share - 1) * (1 + drafted)
-            )
-            enough = min(enough, fixed / (share * slots_per_n - 1))
-        return max(slots, ceil(enough))
-
-    def _least_memory_with(self, slots: int) -> int:
-        slots_per_n = 1 + Fraction(self.drafted_tokens, self.per_sequence)
-        padding = self.padding * (1 + self.drafted_tokens)
-        return ceil((1 + 1 / self.ratio) * int(self.slot) * (slots * slots_per_n + padding))
-
-    def _state_bytes(self, slots: int) -> int:
-        """Return the bytes of the pool with that number of slots, with a drafter's copies."""
-        copies = (self._running(slots) + self.padding) * self.drafted_tokens
-        return (slots + self.padding + copies) * int(self.slot)
-
-    def _running(self, slots: int) -> int:
-        """Return how many sequences that number of slots is enough for."""
-        sequences = slots // self.per_sequence
-        if self.max_running_requests is None:
-            return sequences
-        return min(self.max_running_requests, sequences)
+    stage: int  # the index of the pipeline stage with room for the fewest tokens, which decides
+    tokens_here: Quantity  # tokens of the full pool that one GPU stores
+    # tokens of the full pool: with --dcp those of all GPUs that share a sequence
+    tokens: Quantity
+    swa_tokens: Quantity | None  # tokens of the sliding-window pool; None without one
+    slots: Quantity | None  # slots of recurrent states; None without recurrent layers
 
 
 @dataclass(frozen=True)
@@ -243,11 +117,18 @@ class SglangLayout:
         """
         tokens = self._full_tokens_needed(batch, context)
         token_bytes = max(
-            (self._stage_bytes(tokens, *stage_cost) for stage_cost in self._stage_costs()), key=int
+            (self._stage_bytes(tokens, cost) for cost in self._token_costs()), key=int
         )
         if self.states is None:
             return token_bytes
         return self.states.needed(token_bytes, batch)
+
+    def has_tokens(self, batch: int, context: int) -> bool:
+        """Return whether --max-total-tokens allows so many (_apply_token_constraints in
+        kv_cache_configurator.py).
+        """
+        most = self.args.max_total_tokens
+        return not most or self._full_tokens_needed(batch, context) <= self._whole_pages(most)
 
     def with_shared_prefix(self, tokens: int) -> SglangLayout | None:
         if self.args.radix_cache:
@@ -256,13 +137,27 @@ class SglangLayout:
 
     def pool(self, memory: int, context: int) -> Pool:
         """Return what fits. SGLang does not log a concurrency: it is computed from the pools."""
+        found = self._allocated(memory)
+        return Pool(
+            blocks=quantity(found.tokens_here // symbol("page_size", self.page, "tokens per page")),
+            tokens=found.tokens,
+            concurrency=self._concurrency(found, context),
+            details=tuple(self._details(found)),
+            log_lines=tuple(self._log_lines(found)),
+        )
+
+    def _allocated(self, memory: int) -> Allocated:
+        """Return what SGLang allocates in a memory: the states first, and tokens in what they
+        leave.
+        """
         memory = symbol("kv_memory", memory, "bytes for the cache")
         token_memory = memory
         slots = None
         if self.states is not None:
-            slots = self.states.slots(memory)
+            slots = self.states.slots_in(memory)
             token_memory = self.states.token_memory(memory, slots)
-        stage, tokens_here = self._fewest_tokens(token_memory)
+        cost = self._tightest(token_memory)
+        tokens_here = self._tokens_in(token_memory, cost)
         if self.args.max_total_tokens and self.args.max_total_tokens < tokens_here:
             most = symbol("max_total_tokens", self.args.max_total_tokens, "most tokens of the pool")
             tokens_here = quantity(self._whole_pages(most))
@@ -272,50 +167,40 @@ class SglangLayout:
                 tokens_here, "tokens_per_gpu", "tokens that one GPU stores, as SGLang logs them"
             )
             tokens = quantity(here * self._dcp(here))
-        swa_tokens = self._swa_tokens(tokens)
-        return Pool(
-            blocks=quantity(tokens_here // symbol("page_size", self.page, "tokens per page")),
-            tokens=tokens,
-            concurrency=self._concurrency(tokens, swa_tokens, slots, context),
-            details=tuple(self._details(stage, swa_tokens, slots)),
-            log_lines=tuple(self._log_lines(stage, int(tokens_here), swa_tokens, slots)),
-        )
+        return Allocated(cost.stage, tokens_here, tokens, self._swa_tokens(tokens), slots)
 
-    def _stage_bytes(self, tokens: int, stage: int, cost: int, per_tokens: int) -> int:
-        """Return the bytes that so many tokens of the full pool need on that stage."""
-        if per_tokens == 1:
-            token_bytes = tokens * cost
+    def _stage_bytes(self, tokens: int, cost: TokenCost) -> int:
+        """Return the bytes that so many tokens of the full pool need on the stage of that cost."""
+        if cost.tokens == 1:
+            token_bytes = tokens * cost.size
         else:
-            token_bytes = ceil_div(tokens * cost, per_tokens)
-        fixed = self._fixed_bytes(stage)
+            token_bytes = ceil_div(tokens * cost.size, cost.tokens)
+        fixed = self._fixed_bytes(cost.stage)
         if fixed:
             return symbol_like(tokens, "fixed_bytes", fixed, _FIXED) + token_bytes
         return token_bytes
 
-    def has_tokens(self, batch: int, context: int) -> bool:
-        """Return whether --max-total-tokens allows so many (_apply_token_constraints in
-        kv_cache_configurator.py).
+    def _tightest(self, memory: Quantity) -> TokenCost:
+        """Return the cost on the stage with room for the fewest tokens of the full pool: of equal
+        ones, the stage with the larger cost.
         """
-        most = self.args.max_total_tokens
-        return not most or self._full_tokens_needed(batch, context) <= self._whole_pages(most)
 
-    def _fewest_tokens(self, memory: Quantity) -> tuple[int, Quantity]:
-        """Return the stage on which the fewest tokens of the full pool fit, and these tokens."""
+        def room(cost: TokenCost) -> tuple[Fraction, Fraction]:
+            bytes_per_token = Fraction(int(cost.size), cost.tokens)
+            free = max(0, int(memory) - self._fixed_bytes(cost.stage))
+            return free / bytes_per_token, -bytes_per_token
 
-        def fits(stage_cost: tuple[int, int, int]) -> tuple[Fraction, Fraction]:
-            stage, cost, per_tokens = stage_cost
-            token_cost = Fraction(int(cost), per_tokens)
-            return max(0, int(memory) - self._fixed_bytes(stage)) / token_cost, -token_cost
+        return min(self._token_costs(), key=room)
 
-        stage, cost, per_tokens = min(self._stage_costs(), key=fits)
-        fixed = self._fixed_bytes(stage)
+    def _tokens_in(self, memory: Quantity, cost: TokenCost) -> Quantity:
+        """Return the tokens of the full pool that fit on the stage of that cost, in whole pages."""
+        fixed = self._fixed_bytes(cost.stage)
         if fixed:
             memory = quantity(maximum(memory - named(fixed, "fixed_bytes", _FIXED), 0))
-        if per_tokens == 1:
-            cost = named(cost, "kv_bytes_per_token", "bytes of a token in all layers")
-        else:
-            memory = quantity(memory * per_tokens)
-        return stage, quantity(self._whole_pages(memory // cost))
+        if cost.tokens > 1:
+            return quantity(self._whole_pages(quantity(memory * cost.tokens) // cost.size))
+        per_token = named(cost.size, "kv_bytes_per_token", "bytes of a token in all layers")
+        return quantity(self._whole_pages(memory // per_token))
 
     def _fixed_bytes(self, stage: int) -> int:
         """Return the bytes of that stage that do not depend on the tokens of the full pool."""
@@ -331,13 +216,8 @@ class SglangLayout:
         by_ratio = full_tokens * self.swa_ratio.numerator // self.swa_ratio.denominator
         return quantity(self._whole_pages(by_ratio))
 
-    def _stage_costs(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (stage, cost, tokens) of the stages with a token pool: as many tokens of the full
-        pool cost that much.
-
-        The sliding-window pool is included. With --swa-full-tokens-ratio 0.8 it has 4 tokens per 5
-        of the full pool, so 5 tokens cost 5 * full + 4 * swa bytes. So all numbers are whole.
-        """
+    def _token_costs(self) -> Iterator[TokenCost]:
+        """Yield the cost of tokens on each stage that has a pool of tokens."""
         meaning = "bytes of a token in all layers of the pool"
         for i, stage in enumerate(self.pools.stages):
             full = self._full_bytes_per_token(stage)
@@ -346,11 +226,11 @@ class SglangLayout:
                 full = renamed(full, "full_bytes_per_token", meaning)
                 swa = renamed(swa, "swa_bytes_per_token", meaning)
                 tokens = self.swa_ratio.denominator
-                yield i, tokens * full + self.swa_ratio.numerator * swa, tokens
+                yield TokenCost(i, tokens * full + self.swa_ratio.numerator * swa, tokens)
             elif stage.full:
-                yield i, full, 1
+                yield TokenCost(i, full, 1)
             elif stage.swa:  # as many tokens as its one pool holds
-                yield i, full + swa, 1
+                yield TokenCost(i, full + swa, 1)
 
     def _full_bytes_per_token(self, stage: StageLayers) -> int:
         """Return the bytes of a row of one GPU. With --dcp it is one token of `dcp`, and some of
@@ -462,39 +342,42 @@ class SglangLayout:
         page = symbol("page_size", self.page, "tokens per page")
         return tokens // page * page
 
-    def _concurrency(
-        self, tokens: Quantity, swa_tokens: Quantity | None, slots: Quantity | None, context: int
-    ) -> Ratio:
+    def _concurrency(self, found: Allocated, context: int) -> Ratio:
         """Return how many sequences of that context fit: the least that a pool or a limit
         allows.
         """
         length = symbol("T", context, "tokens of a sequence")
         limits = [
-            ratio(named(tokens, "kv_tokens", "tokens of the pool"), self._round_up_to_pages(length))
+            ratio(
+                named(found.tokens, "kv_tokens", "tokens of the pool"),
+                self._round_up_to_pages(length),
+            )
         ]
-        if swa_tokens is not None:
+        if found.swa_tokens is not None:
+            swa_tokens = found.swa_tokens
             if swa_tokens <= self.pools.window + self.page:  # SGLang does not start
                 swa_tokens = quantity(0)
             usable = named(swa_tokens, "swa_tokens", "tokens of the sliding-window pool")
             limits.append(ratio(usable, self._swa_tokens_per_sequence(length)))
-        if self.states is not None and slots is not None:
+        if self.states is not None and found.slots is not None:
             per_sequence = symbol(
-                "slots_per_sequence", self.states.per_sequence, "slots that a sequence may take"
+                "slots_per_sequence",
+                self.states.slots_per_sequence,
+                "slots that a sequence may take",
             )
-            limits.append(ratio(named(slots, "state_slots", "slots of states") // per_sequence, 1))
+            slots = named(found.slots, "state_slots", "slots of states")
+            limits.append(ratio(slots // per_sequence, 1))
         if self.max_num_seqs is not None:
             limits.append(
                 ratio(symbol("max_running_requests", self.max_num_seqs, "concurrent sequences"), 1)
             )
         return min(limits, key=lambda limit: Fraction(limit.numerator, limit.denominator))
 
-    def _details(
-        self, stage_number: int, swa_tokens: Quantity | None, slots: Quantity | None
-    ) -> Iterator[Detail]:
-        stage = self.pools.stages[stage_number]
+    def _details(self, found: Allocated) -> Iterator[Detail]:
+        stage = self.pools.stages[found.stage]
         full = quantity(self._full_bytes_per_token(stage))
         swa = quantity(self._swa_bytes_per_token(stage))
-        if swa_tokens is None:
+        if found.swa_tokens is None:
             token: Quantity | Ratio = full
             if self.args.dcp > 1:
                 token = ratio(
@@ -504,57 +387,79 @@ class SglangLayout:
         else:
             yield Detail("full_bytes_per_token", "one token, full attention", full, BYTES)
             yield Detail("swa_bytes_per_token", "one token, sliding windows", swa, BYTES)
-            yield Detail("swa_tokens", "tokens of the sliding-window pool", swa_tokens, TOKENS)
-        if self.states is not None and slots is not None:
             yield Detail(
-                "state_bytes_per_slot", "one slot of states", quantity(self.states.slot), BYTES
+                "swa_tokens", "tokens of the sliding-window pool", found.swa_tokens, TOKENS
             )
-            yield Detail("state_slots", "slots of states", slots, "")
+        if self.states is not None and found.slots is not None:
+            yield Detail(
+                "state_bytes_per_slot",
+                "one slot of states",
+                quantity(self.states.slot_bytes),
+                BYTES,
+            )
+            yield Detail("state_slots", "slots of states", found.slots, "")
         yield Detail("kv_block_size", "tokens per page", quantity(self.page), TOKENS)
 
-    def _log_lines(
-        self, stage_number: int, tokens: int, swa_tokens: int | None, slots: int | None
-    ) -> Iterator[str]:
-        stage = self.pools.stages[stage_number]
-        full = self.pools.full
-        swa = self.pools.swa
-        if slots is not None:
-            convolution = (slots + 1) * int(stage.convolution) / GIB
-            ssm = (slots + 1) * int(stage.ssm) / GIB
-            line = (
-                f"Mamba Cache is allocated. max_mamba_cache_size: {int(slots)}, conv_state size: "
-                f"{convolution:.2f}GB, ssm_state size: {ssm:.2f}GB"
-            )
-            if self.args.speculative_tokens:
-                line += " ..."
-            yield line
-        if swa is None or swa_tokens is None:
-            layers = stage.full * self._heads_per_dcp
-            k = layers * full.k + stage.indexers * int(self.pools.indexer) * self.args.dcp
-            yield self._allocated("", tokens, k, layers * full.v, latent=full.latent)
+    def _log_lines(self, found: Allocated) -> Iterator[str]:
+        stage = self.pools.stages[found.stage]
+        tokens = int(found.tokens_here)
+        if found.slots is not None:
+            yield self._states_line(stage, int(found.slots))
+        if found.swa_tokens is None:
+            yield self._one_pool_line(stage, tokens)
         else:
-            full_k = stage.full * full.k
-            full_v = stage.full * full.v
-            swa_k = stage.swa * swa.k
-            swa_v = stage.swa * swa.v
-            full_bytes = (tokens + self.page) * (full_k + full_v)
-            swa_bytes = (int(swa_tokens) + self.page) * (swa_k + swa_v)
-            used = (full_bytes + swa_bytes) / GIB
-            yield (
-                f"Use sliding window memory pool. full_layer_tokens={tokens}, "
-                f"swa_layer_tokens={int(swa_tokens)}"
-            )
-            yield self._allocated("Full ", tokens, full_k, full_v, latent=full.latent)
-            yield self._allocated("SWA ", int(swa_tokens), swa_k, swa_v, latent=swa.latent)
-            yield (
-                f"SWAKVPool mem usage: {used:.2f} GB, swa size: {int(swa_tokens)}, full size: "
-                f"{tokens}"
-            )
+            yield from self._two_pools_lines(stage, tokens, int(found.swa_tokens))
         yield f"max_total_num_tokens={tokens}, ..."
 
-    def _allocated(self, label: str, tokens: int, k: int, v: int, *, latent: bool) -> str:
-        """Return the line of one pool, which has one page more than its tokens. Its "GB" are
+    def _states_line(self, stage: StageLayers, slots: int) -> str:
+        """Return the line of the recurrent states, whose pool has one slot more. Its "GB" are
         GiB.
+        """
+        convolution = (slots + 1) * int(stage.convolution) / GIB
+        ssm = (slots + 1) * int(stage.ssm) / GIB
+        line = (
+            f"Mamba Cache is allocated. max_mamba_cache_size: {slots}, conv_state size: "
+            f"{convolution:.2f}GB, ssm_state size: {ssm:.2f}GB"
+        )
+        if self.args.speculative_tokens:
+            return f"{line} ..."
+        return line
+
+    def _one_pool_line(self, stage: StageLayers, tokens: int) -> str:
+        full = self.pools.full
+        layers = stage.full * self._heads_per_dcp
+        k = layers * full.k + stage.indexers * int(self.pools.indexer) * self.args.dcp
+        return self._pool_line("", tokens, k, layers * full.v, latent=full.latent)
+
+    def _two_pools_lines(self, stage: StageLayers, tokens: int, swa_tokens: int) -> Iterator[str]:
+        """Yield the lines of the full pool and of the sliding-window pool."""
+        full = self.pools.full
+        swa = self.pools.swa
+        assert swa is not None
+        full_k = stage.full * full.k
+        full_v = stage.full * full.v
+        swa_k = stage.swa * swa.k
+        swa_v = stage.swa * swa.v
+        full_bytes = (tokens + self.page) * (full_k + full_v)
+        swa_bytes = (swa_tokens + self.page) * (swa_k + swa_v)
+        used = (full_bytes + swa_bytes) / GIB
+        yield (
+            f"Use sliding window memory pool. full_layer_tokens={tokens}, "
+            f"swa_layer_tokens={swa_tokens}"
+        )
+        yield self._pool_line("Full ", tokens, full_k, full_v, latent=full.latent)
+        yield self._pool_line("SWA ", swa_tokens, swa_k, swa_v, latent=swa.latent)
+        yield f"SWAKVPool mem usage: {used:.2f} GB, swa size: {swa_tokens}, full size: {tokens}"
+
+    def _pool_line(self, label: str, tokens: int, k: int, v: int, *, latent: bool) -> str:
+        """Return the line of one pool, which has one page more than its tokens. Its "GB" are GiB.
+
+        Args:
+            label: How the line begins: '' for an only pool, or else 'Full ' or 'SWA '.
+            tokens: Tokens of the pool.
+            k: Bytes of K of a token in all layers of the pool.
+            v: Bytes of V.
+            latent: Whether the pool holds latents (MLA), in one buffer of `k` bytes per token.
         """
         rows = tokens + self.page
         sizes = f"K size: {rows * k / GIB:.2f} GB, V size: {rows * v / GIB:.2f} GB"
