@@ -81,6 +81,13 @@ class Refusal(NamedTuple):
         return self.tip[:1].lower() + self.tip[1:].removesuffix(".")
 
 
+class AttentionSplit(NamedTuple):
+    """A split of the GPUs with which each has attention of its own: DP attention."""
+
+    flags: str  # the options to type: '--tp 8 --attn-dp 8'
+    fields: dict[str, Any]  # fields of a FitRequest with their values
+
+
 class Engine(Generic[Args]):
     """An engine: its options, its defaults, and how it stores a model's caches.
 
@@ -457,11 +464,9 @@ class Engine(Generic[Args]):
         """
         return None
 
-    def attention_ranks(self, args: Args, dp: int) -> tuple[str, dict[str, Any]] | None:
-        """Return the options, and the fields of a FitRequest, with which each GPU has attention of
-        its own.
-
-        None if it has no data-parallel ranks.
+    def attention_ranks(self, args: Args, dp: int) -> AttentionSplit | None:
+        """Return the split with which each GPU has attention of its own; None if the engine has no
+        data-parallel ranks.
         """
         return None
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ...model import ModelSpec
 from ...quantity import Quantity, ceil_div, quantity, symbol, total
 from ...units import parse_decimal
 from ..base import CacheLayout, Limits, Pool
 from ..ds_mla import has_pools, picks_latents
-from ..engine import Engine, ExtraWeights, HeldWeights, HostCache, Refusal
+from ..engine import AttentionSplit, Engine, ExtraWeights, HeldWeights, HostCache, Refusal
 from ..multi_token import PREDICT_TOKENS
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
 from .launch import WORDS, launch
@@ -202,9 +202,9 @@ class Sglang(Engine[SglangArgs]):
             return longest
         return None
 
-    def attention_ranks(self, args: SglangArgs, dp: int) -> tuple[str, dict[str, Any]]:
+    def attention_ranks(self, args: SglangArgs, dp: int) -> AttentionSplit:
         tp = args.tp * dp
-        return f"--tp {tp} --attn-dp {tp}", {"tp": tp, "attn_dp": tp, "dp": 1}
+        return AttentionSplit(f"--tp {tp} --attn-dp {tp}", {"tp": tp, "attn_dp": tp, "dp": 1})
 
 
 def _draft_tables(model: ModelSpec, args: SglangArgs, held: HeldWeights) -> Quantity:

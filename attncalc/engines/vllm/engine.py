@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ...hardware import FREE_OF_UNIFIED
 from ...model import ModelSpec, plural
@@ -12,7 +12,7 @@ from ...quantity import Quantity, quantity, symbol
 from ...units import BYTES, count, dtype, human
 from ..base import CacheLayout, Limits
 from ..ds_mla import cache_roles, has_pools, picks_latents
-from ..engine import Engine, HostCache, Refusal, SmallerStep
+from ..engine import AttentionSplit, Engine, HostCache, Refusal, SmallerStep
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
 from .architectures import missing_model
 from .backends import missing_backend
@@ -238,10 +238,10 @@ class Vllm(Engine[VllmArgs]):
     def checks_all_layers(self, args: VllmArgs) -> bool:
         return args.version.checks_all_layers
 
-    def attention_ranks(self, args: VllmArgs, dp: int) -> tuple[str, dict[str, Any]]:
+    def attention_ranks(self, args: VllmArgs, dp: int) -> AttentionSplit:
         ranks = args.tp * dp
-        changes = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
-        return f"--tp 1 --dp {ranks} --enable-expert-parallel", changes
+        fields = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
+        return AttentionSplit(f"--tp 1 --dp {ranks} --enable-expert-parallel", fields)
 
 
 ENGINE = Vllm()
