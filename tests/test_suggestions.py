@@ -17,11 +17,13 @@ from attncalc import fit as fit_of
 from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.hardware import Gpu
-from attncalc.serving import suggestions as module
+from attncalc.questions.fit.tables import best_of_each_cost
+from attncalc.serving import changes as kinds
+from attncalc.serving import more_gpus as module
 from attncalc.serving.fit import fit, sure_sequences
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
-from attncalc.serving.suggestions import Suggestion, best_of_each_cost, suggestions
+from attncalc.serving.suggestions import Suggestion, suggestions, tried_in_words
 from attncalc.units import GIB
 
 MIB = 2**20
@@ -145,23 +147,23 @@ def test_fewer_sequences_are_below_the_limit_and_not_below_the_batch(
     """vLLM's limits on an H100 are 1,024 sequences and 8,192 tokens per step; on small GPUs 2,048
     tokens.
     """
-    assert list(tried(module._smaller_steps, request(batch=batch, engine_args=args))) == flags
+    assert list(tried(kinds.smaller_steps, request(batch=batch, engine_args=args))) == flags
 
 
 def test_fewer_sequences_are_limits_of_a_pass_on_a_gpu() -> None:
-    changed = tried(module._smaller_steps, request())[SEQUENCES[0]]
+    changed = tried(kinds.smaller_steps, request())[SEQUENCES[0]]
     assert changed.engine_args == {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
-    assert tried(module._smaller_steps, request(gpu=None, kv_memory=GIB)) == {}
+    assert tried(kinds.smaller_steps, request(gpu=None, kv_memory=GIB)) == {}
 
 
 def test_llama_cpp_has_smaller_micro_batches() -> None:
-    changed = tried(module._smaller_steps, request("llamacpp"))
+    changed = tried(kinds.smaller_steps, request("llamacpp"))
     assert {flag: each.engine_args for flag, each in changed.items()} == {
         "-ub 256": {"ubatch": 256},
         "-ub 128": {"ubatch": 128},
         "-ub 64": {"ubatch": 64},
     }
-    assert list(tried(module._smaller_steps, request("llamacpp", engine_args={"ubatch": 128}))) == [
+    assert list(tried(kinds.smaller_steps, request("llamacpp", engine_args={"ubatch": 128}))) == [
         "-ub 64"
     ]
 
@@ -182,13 +184,13 @@ def test_a_micro_batch_is_suggested_only_where_its_compute_buffer_is_enough() ->
 
 
 def test_cuda_graphs_are_given_up_where_the_engine_has_them() -> None:
-    changed = tried(module._without_graphs, request())
+    changed = tried(kinds.without_graphs, request())
     assert {flag: each.engine_args for flag, each in changed.items()} == {
         "--enforce-eager": {"enforce_eager": True}
     }
-    assert tried(module._without_graphs, request(engine_args={"enforce_eager": True})) == {}
-    assert tried(module._without_graphs, request(gpu=None, kv_memory=GIB)) == {}
-    assert tried(module._without_graphs, request("sglang")) == {}
+    assert tried(kinds.without_graphs, request(engine_args={"enforce_eager": True})) == {}
+    assert tried(kinds.without_graphs, request(gpu=None, kv_memory=GIB)) == {}
+    assert tried(kinds.without_graphs, request("sglang")) == {}
 
 
 def test_towers_are_left_out_where_vllm_can() -> None:
@@ -196,9 +198,9 @@ def test_towers_are_left_out_where_vllm_can() -> None:
         load("qwen3-vl-8b"), Workload.decode(1, 16_384), "vllm", gpu=gpu("rtx4090"), gpus=1
     )
     assert suggestions(fit(asked))[0].flag == "--language-model-only"
-    assert list(tried(module._text_only, asked)) == ["--language-model-only"]
-    assert not tried(module._text_only, asked.with_engine_args(engine_version="0.16.0"))
-    assert not tried(module._text_only, asked.with_engine_args(language_model_only=True))
+    assert list(tried(kinds.text_only, asked)) == ["--language-model-only"]
+    assert not tried(kinds.text_only, asked.with_engine_args(engine_version="0.16.0"))
+    assert not tried(kinds.text_only, asked.with_engine_args(language_model_only=True))
 
 
 @each(
@@ -220,15 +222,15 @@ def test_larger_shares_are_those_above_the_share(
     engine: str, share: str, larger: list[str]
 ) -> None:
     option = "--mem-fraction-static" if engine == "sglang" else "--gpu-memory-utilization"
-    changed = tried(module._larger_share, request(engine, gpu_memory_utilization=share))
+    changed = tried(kinds.larger_share, request(engine, gpu_memory_utilization=share))
     assert list(changed) == [f"{option} {text}" for text in larger]
     assert [each.gpu_memory_utilization for each in changed.values()] == larger
 
 
 def test_a_given_memory_has_neither_a_larger_share_nor_narrower_weights() -> None:
     given = request("sglang", kv_memory=GIB)
-    assert tried(module._larger_share, given) == tried(module._narrow_weights, given) == {}
-    assert list(tried(module._narrow_cache, given)) == ["--kv-dtype fp8"]
+    assert tried(kinds.larger_share, given) == tried(kinds.narrow_weights, given) == {}
+    assert list(tried(kinds.narrow_cache, given)) == ["--kv-dtype fp8"]
 
 
 @each(
@@ -251,7 +253,7 @@ def test_a_given_memory_has_neither_a_larger_share_nor_narrower_weights() -> Non
 def test_a_narrower_cache_has_fewer_bits(
     engine: str, fields: dict[str, Any], names: list[str]
 ) -> None:
-    changed = tried(module._narrow_cache, request(engine, **fields))
+    changed = tried(kinds.narrow_cache, request(engine, **fields))
     assert list(changed) == [f"--kv-dtype {name}" for name in names]
     for name, narrower in zip(names, changed.values(), strict=True):
         resolved = resolve(narrower)
@@ -273,7 +275,7 @@ def test_a_narrower_cache_has_fewer_bits(
     ],
 )
 def test_narrower_weights_have_fewer_bits(engine: str, given: str | None, names: list[str]) -> None:
-    changed = tried(module._narrow_weights, request(engine, weights_dtype=given))
+    changed = tried(kinds.narrow_weights, request(engine, weights_dtype=given))
     assert list(changed) == [f"--weights-dtype {name}" for name in names]
     assert [each.weights_dtype for each in changed.values()] == names
 
@@ -285,7 +287,7 @@ def test_narrower_weights_have_fewer_bits(engine: str, given: str | None, names:
 def test_fp32_is_given_up_before_weights_are_narrower(engine: str, device: str, half: str) -> None:
     """The model is released in bf16, for which a T4 has no units."""
     asked = request(engine, gpu=gpu(device)).with_workload(dtype="fp32")
-    changed = tried(module._narrow_weights, asked)
+    changed = tried(kinds.narrow_weights, asked)
     assert list(changed)[:2] == [f"--dtype {half}", f"--dtype {half} --weights-dtype fp8"]
     assert {each.workload.dtype for each in changed.values()} == {half}
 
@@ -296,8 +298,8 @@ def stored(kind: Literal["safetensors", "GGUF"]) -> ModelSpec:
 
 def test_weights_of_a_gguf_file_are_as_they_are() -> None:
     """llama.cpp cannot convert them: other weights are another file."""
-    assert tried(module._narrow_weights, request("llamacpp", stored("GGUF"))) == {}
-    assert list(tried(module._narrow_weights, request("vllm", stored("safetensors")))) == [
+    assert tried(kinds.narrow_weights, request("llamacpp", stored("GGUF"))) == {}
+    assert list(tried(kinds.narrow_weights, request("vllm", stored("safetensors")))) == [
         "--weights-dtype fp8",
         "--weights-dtype int4",
     ]
@@ -332,7 +334,7 @@ def test_other_splits_are_of_the_same_gpus(
     engine: str, of: ModelSpec, fields: dict[str, int], flags: list[str]
 ) -> None:
     asked = request(engine, of, **fields)
-    changed = tried(module._other_split, asked)
+    changed = tried(kinds.other_split, asked)
     assert list(changed) == flags
     assert {resolve(each).gpus for each in changed.values()} <= {resolve(asked).gpus}
 
@@ -377,7 +379,7 @@ def test_the_toys_sizes_are_those_of_the_budget() -> None:
 
 def more_gpus(asked: FitRequest) -> dict[str, str]:
     """Return {flag: words} of all numbers of GPUs that fit."""
-    return {change.flag: change.words for change in module._more_gpus(resolve(asked))}
+    return {change.flag: change.words for change in module.more_gpus(resolve(asked))}
 
 
 def test_more_gpus_are_those_that_divide_the_model_and_fit() -> None:
@@ -643,20 +645,20 @@ def test_a_larger_share_can_be_left_out() -> None:
 
 
 def test_what_was_tried_is_what_the_engine_and_the_request_have() -> None:
-    assert module.tried(resolve(request(batch=2))) == (
+    assert tried_in_words(resolve(request(batch=2))) == (
         "fewer sequences or tokens per step, no CUDA graphs, a narrower cache, narrower weights, "
         "a larger share of "
         "the GPU's memory, more GPUs, a shorter context and a smaller batch"
     )
     assert (
-        module.tried(resolve(request(gpu=None, kv_memory=GIB)))
+        tried_in_words(resolve(request(gpu=None, kv_memory=GIB)))
         == "a narrower cache and a shorter context"
     )
-    assert module.tried(resolve(request(kv_dtype="fp8")), with_share=False) == (
+    assert tried_in_words(resolve(request(kv_dtype="fp8")), with_share=False) == (
         "fewer sequences or tokens per step, no CUDA graphs, narrower weights, more GPUs and a "
         "shorter context"
     )
-    assert "layers on the host" in module.tried(resolve(request("llamacpp")))
+    assert "layers on the host" in tried_in_words(resolve(request("llamacpp")))
 
 
 def test_three_changes_that_are_enough_need_no_other_pair() -> None:
@@ -692,7 +694,7 @@ def test_an_unsupported_change_does_not_end_the_list() -> None:
     """
     asked = on(200 * MIB, "sglang", MIXTURE, dp=5, batch=20, gpu_memory_utilization="1")
     found = flags(asked)
-    assert list(tried(module._other_split, asked)) == ["--tp 5 --enable-dp-attention"]
+    assert list(tried(kinds.other_split, asked)) == ["--tp 5 --enable-dp-attention"]
     assert not any("dp-attention" in flag for flag in found)
     assert "--gpus 20 --tp 4" in found
 
@@ -738,17 +740,17 @@ def test_a_larger_share_needs_no_more_gpus_with_a_narrow_cache() -> None:
 
 def test_two_changes_together_change_what_each_does() -> None:
     asked = on(GIB)
-    one = module._Change("a", "--a", {"gpus": 2}, {"batch": 3}, {"block_size": 32})
-    other = module._Change("b", "--b", {"reserve": 4}, {"context": 5}, {"max_num_seqs": 6})
-    both = module._both(one, other)
+    one = kinds.Change("a", "--a", {"gpus": 2}, {"batch": 3}, {"block_size": 32})
+    other = kinds.Change("b", "--b", {"reserve": 4}, {"context": 5}, {"max_num_seqs": 6})
+    both = kinds.both(one, other)
     assert (both.words, both.flag) == ("a, b", "--a --b")
     assert both.apply(asked) == other.apply(one.apply(asked)) != one.apply(asked)
 
 
 # Layers and experts in host memory
 
-LAYERS_ON_HOST = partial(module._on_host, option="n_gpu_layers")
-EXPERTS_ON_HOST = partial(module._on_host, option="n_cpu_moe")
+LAYERS_ON_HOST = partial(kinds.on_host, option="n_gpu_layers")
+EXPERTS_ON_HOST = partial(kinds.on_host, option="n_cpu_moe")
 
 
 def test_llama_cpp_leaves_layers_in_host_memory() -> None:

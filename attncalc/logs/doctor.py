@@ -13,7 +13,7 @@ from ..model import ModelSpec
 from ..records import NamedTuple
 from ..serving.fit import FitResult, fit
 from ..serving.request import FitRequest, LoggedExcess, resolve
-from ..serving.suggestions import Suggestion, narrower_caches, suggestions, tried
+from ..serving.suggestions import Suggestion, narrower_caches, suggestions, tried_in_words
 from ..units import BYTES, GIB, count, truncate
 from . import find_reader
 from .advice import share_below
@@ -570,7 +570,7 @@ def _tried(result: FitResult, *, with_share: bool = True) -> str:
     """Return which changes were computed, in words; '' for none, since by the estimate it fits."""
     if result.verdict == "fits":
         return ""
-    return tried(result.resolved, with_share=with_share)
+    return tried_in_words(result.resolved, with_share=with_share)
 
 
 def _reason(result: FitResult, room: int) -> tuple[str, str]:

@@ -10,11 +10,12 @@ from ..engines.runtime import DeviceMemory
 from ..errors import AttncalcError
 from ..quantity import Quantity, ceil_div
 from ..workload import Workload
+from .attention_ranks import AttentionRanks, with_attention_ranks
 from .devices import device_memory
 from .fit import Deployment, FitResult, Limits, fit, min_gpus
 from .offload import least_offload
 from .request import FitRequest, ResolvedRequest
-from .suggestions import AttentionRanks, Suggestion, suggestions, with_attention_ranks
+from .suggestions import Suggestion, suggestions
 from .tiers import Tier, tiers
 from .users import Users, users
 from .weight_format import multiplied_as

@@ -13,7 +13,7 @@ from ...serving.fit import FitResult, Verdict
 from ...serving.launch import launch_command
 from ...serving.memory_budget import MemoryBudget
 from ...serving.request import FitRequest, ResolvedRequest, resolve
-from ...serving.suggestions import Suggestion, best_of_each_cost
+from ...serving.suggestions import Suggestion
 from ...serving.users import users
 from ...show.bar import Bar, gib, gib_range
 from ...show.blocks import NOTE, Form, LeftOut, bar_block, note_blocks, on_one_screen
@@ -28,6 +28,7 @@ from .figures import answer_figures, detail_figures, term_figures
 from .notes import fit_notes
 from .tables import (
     Figures,
+    best_of_each_cost,
     cache_tables,
     capacity_table,
     change_rows,

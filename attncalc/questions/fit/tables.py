@@ -16,7 +16,7 @@ from ...serving.fit import (
 )
 from ...serving.launch import launch_command
 from ...serving.request import ResolvedRequest
-from ...serving.suggestions import Suggestion, tried
+from ...serving.suggestions import Suggestion, tried_in_words
 from ...serving.users import users
 from ...show.lists import option_lines
 from ...show.report import LABEL, Column, Figure, Table, times
@@ -193,6 +193,28 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
 # What would make it fit
 
 
+def best_of_each_cost(
+    changes: Sequence[Suggestion], lines: Sequence[int], room: int
+) -> tuple[Suggestion, ...]:
+    """Return the changes that a screen has room for: the first of each cost, then the second of
+    each, and so on.
+
+    The first change is never left out. Of the second of each cost, those that take fewer lines come
+    first. `lines` are how many each of them takes, and `room` how many there are for all.
+    """
+    costs = [change.cost for change in changes]
+
+    def worth(i: int) -> tuple[int, int, int]:
+        earlier = costs[:i].count(costs[i])
+        return earlier, lines[i] if earlier else 0, i
+
+    kept = [0]
+    for i in sorted(range(1, len(changes)), key=worth):
+        if sum(lines[j] for j in (*kept, i)) <= room:
+            kept.append(i)
+    return tuple(changes[i] for i in sorted(kept))
+
+
 def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
     """Return the rows of one change: the options to type, which may take several, and what they
     allow.
@@ -234,7 +256,7 @@ def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Ta
     if not changes:
         yield lines_table(
             [
-                f"No change makes it fit, alone or combined: {tried(answer.resolved)}.",
+                f"No change makes it fit, alone or combined: {tried_in_words(answer.resolved)}.",
                 *_smaller_models(answer.resolved),
             ]
         )
