@@ -1,20 +1,24 @@
-"""Why an engine did not start, by its log and the model, and the changes with which it would; how a
-server copes.
+"""Why an engine did not start, by its log and the sizes of the model, and the changes with which it
+would.
+
+`cause.py` reads the log alone, and that is all for a message that says nothing about sizes, such as
+one about host memory. Otherwise `fit` estimates what the model needs, with the memory that the log
+has in place of the estimated one. If log and model contradict each other, no change is computed:
+see `contradictions.py`.
 """
 
 import dataclasses
 from collections.abc import Iterable
 from fractions import Fraction
-from itertools import compress
 
 from ..check import Check
 from ..engines import find_engine
 from ..model import ModelSpec
 from ..records import NamedTuple
 from ..serving.fit import FitResult, fit
-from ..serving.request import FitRequest, LoggedExcess, resolve
-from ..serving.suggestions import Suggestion, narrower_caches, suggestions, tried_in_words
-from ..units import BYTES, GIB, count, truncate
+from ..serving.request import FitRequest, LoggedExcess
+from ..serving.suggestions import Suggestion, suggestions, tried_in_words
+from ..units import GIB, count
 from . import find_reader
 from .advice import share_below
 from .cause import (
@@ -27,26 +31,32 @@ from .cause import (
     size,
     taken_by_others,
 )
-from .comparison import logged_weights, without_gpu
-from .startup_log import Load, LogMemory, LogRefusal, StartupLog
+from .comparison import without_gpu
+from .contradictions import (
+    NAME_THE_LOGS_MODEL,
+    TOLERANCE,
+    contradicting_figure,
+    contradicting_memory,
+    named_otherwise,
+    other_model,
+)
+from .startup_log import LogMemory, LogRefusal, StartupLog
 
-# The part of a logged figure by which the predicted one may differ: versions differ by a block or
-# by padding.
-_TOLERANCE = 0.05
-# By `LogRefusal.where`, what the sizes of a model say nothing about.
-_ALONE = ("host", "host_cache", "killed", "requests", "tokens", "other", "encoder")
-# Tokens to which builds of llama.cpp pad a context: 256, or 32 before that, or none.
-_PADDING = 256
-# The factor by which logged weights may differ from the estimated ones: towers and drafts may not
-# be counted.
-_OTHER_WEIGHTS = 1.4
+# By `LogRefusal.where`, failures about which the sizes of a model say nothing.
+_NOT_OF_SIZES = ("host", "host_cache", "killed", "requests", "tokens", "other", "encoder")
 # Why a start failed that fits by the estimate.
 _OTHER_SETTINGS = "By the estimate it fits: the log's settings differ."
 _BESIDE_OTHERS = (
     "By the estimate it fits: other processes may use the GPU's memory, or the log's settings "
     "differ."
 )
-NAME_THE_LOGS_MODEL = "Leave MODEL out, or give the model of the log."
+
+
+class _Reason(NamedTuple):
+    """Why a batch does not fit."""
+
+    cause: str  # of CAUSES
+    sentence: str  # the cause with its numbers
 
 
 def diagnose(
@@ -57,10 +67,6 @@ def diagnose(
     named: ModelSpec | None = None,
 ) -> Diagnosis | None:
     """Return why the engine did not start; None if it did.
-
-    The log's own figures come first. What it lacks is estimated, and corrected by what the log has:
-    with a GPU, the estimate of weights and runtime memory is replaced by what the log says that
-    they left.
 
     Args:
         request: The request with the GPU, if it is known; without one only changes of the cache can
@@ -77,73 +83,40 @@ def diagnose(
     refusal = log.refusal
     if refusal is None:
         return None
-    if refusal.cause and refusal.tokens and request.gpu:
-        return _longer_context(request, log, refusal)
     if refusal.cause or refusal.kind == "overloaded":
-        return diagnose_alone(log, request.gpu)
+        return _stated(request, log, refusal)
     reason = named_otherwise(request.model, log, named)
     if reason:
         return Diagnosis(refusal.line, "other_model", reason, notes=(NAME_THE_LOGS_MODEL,))
-    return _computed(request, log, refusal, memory, checks, named)
-
-
-def _computed(
-    request: FitRequest,
-    log: StartupLog,
-    refusal: LogRefusal,
-    memory: LogMemory | None,
-    checks: Iterable[Check],
-    named: ModelSpec | None,
-) -> Diagnosis:
-    """Return the diagnosis with the sizes of the model, as far as they say something about it."""
-    context = request.workload.context
-    disagreement = next(filter(None, (_contradiction(check, context) for check in checks)), "")
-    if disagreement and named and refusal.kind == "out_of_memory":
-        # of the model that the log names, an older build or other options
-        alone = diagnose_alone(log, request.gpu)
-        return alone._replace(notes=(f"No change is computed: {disagreement}.",))
-    if disagreement:
-        return _other_model(request, log, refusal, disagreement, named)
-    is_assumed = "context" not in log.settings and context == request.model.max_context
-    # of LM Studio's own context
-    is_estimate = refusal.where == "guardrail" and refusal.tried is not None
-    if refusal.where in _ALONE or refusal.one_buffer or (is_estimate and is_assumed):
-        alone = diagnose_alone(log, request.gpu)
-        notes: tuple[str, ...] = ()
-        if is_estimate:
-            notes = ("The log has no context: with --context, changes are computed.",)
-        return alone._replace(notes=notes)
-    share = request.gpu_memory_utilization if request.gpu else None
-    printed = memory.printed if memory else None
-    available = find_reader(log.engine).logged_room(log, printed, share)
-    if request.gpu is None:
-        found = _without_gpu(request, log, refusal, available)
-    else:
-        found = _with_gpu(request, log, refusal, available, named)
-    needed = log.logged.get("kv_bytes_per_sequence")
-    is_of_one = request.workload.batch == 1
-    if needed and found.needed and is_of_one and found.needed < (1 - _TOLERANCE) * needed.bytes:
-        # with stages, vLLM wants room for all layers on each
-        found = diagnose_alone(log, request.gpu)
+    contradiction = contradicting_figure(checks, request.workload.context)
+    if contradiction:
+        return _contradicted(request, log, refusal, contradiction, named)
+    found = _without_sizes(request, log, refusal)
+    if found is None:
+        found = _computed(request, log, refusal, memory, named)
     if found.changes:
         return _with_notes(found, request, log)
     return found
 
 
-def _longer_context(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
-    """Return whether a context that holds a refused request fits, or with which changes it does."""
+# Diagnoses by the log alone, or almost
+
+
+def _stated(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
+    """Return the diagnosis of a log that states the cause itself, or of a running server."""
     alone = diagnose_alone(log, request.gpu)
+    if refusal.cause and refusal.tokens and request.gpu:
+        return _longer_context(alone, request, refusal)
+    return alone
+
+
+def _longer_context(alone: Diagnosis, request: FitRequest, refusal: LogRefusal) -> Diagnosis:
+    """Return whether a context fits that holds the request of the log, which was longer than the
+    server's; if not, with which changes it does.
+    """
     own = request.model.max_context
     if own and refusal.tokens > own:
-        reason = (
-            f"{alone.reason[:-1]}, and {request.model.title} has at most {count(own)} tokens of "
-            "context."
-        )
-        shorter = []
-        for each in alone.advice:
-            if each.known or not each.option:
-                shorter.append(each)
-        return alone._replace(reason=reason, advice=tuple(shorter))
+        return _beyond_the_model(alone, request.model.title, own)
     context = min(filter(None, (own, refusal.context)))
     result = fit(request.with_workload(context=context))
     fits = result.verdict == "fits"
@@ -157,84 +130,99 @@ def _longer_context(request: FitRequest, log: StartupLog, refusal: LogRefusal) -
         return alone._replace(
             changes=(Suggestion(words, f"--context {context}", result),), advice=()
         )
-    changes = _changes(result)
     note = (
         f"A context of {count(context)} tokens, which holds the request, needs another change too."
     )
+    changes = _changes(result)
     found = alone._replace(changes=changes, notes=(note,), tried=_tried(result))
     if changes:
         return found._replace(advice=())
     return found
 
 
-def _with_notes(found: Diagnosis, request: FitRequest, log: StartupLog) -> Diagnosis:
-    """Return the diagnosis with what its changes assume, and without those that a program around
-    the engine lacks.
+def _beyond_the_model(alone: Diagnosis, title: str, max_context: int) -> Diagnosis:
+    """Return the diagnosis that a request was longer than the model's maximum context too, without
+    the advice for a longer context.
     """
-    changes = found.changes
-    notes = found.notes
-    context = request.workload.context
-    if log.within:
-        lacks = log.within.lacks
-        has_all = [all(option not in change.flag for option in lacks) for change in changes]
-        changes = tuple(compress(changes, has_all))
-        notes = (*notes, log.within.names)
-    if "context" not in log.settings and context == request.model.max_context:
-        maximum = f"the model's maximum, {count(context)} tokens"
-        notes = (*notes, f"The log has no context: {maximum}, is assumed; --context sets another.")
-    return found._replace(changes=changes, notes=notes)
+    reason = f"{alone.reason[:-1]}, and {title} has at most {count(max_context)} tokens of context."
+    shorter = []
+    for each in alone.advice:
+        if each.known or not each.option:
+            shorter.append(each)
+    return alone._replace(reason=reason, advice=tuple(shorter))
 
 
-def named_otherwise(model: ModelSpec, log: StartupLog, named: ModelSpec | None) -> str:
-    """Return that the log names a model of other sizes, `named`; '' if it does not."""
-    if named is None or _sizes(named) == _sizes(model):
-        return ""
-    return (
-        f"The log is of '{truncate(log.model)}' ({_sizes(named)}), not of {model.title} "
-        f"({_sizes(model)})."
-    )
-
-
-def _sizes(model: ModelSpec) -> str:
-    return f"{model.main.n_layers} layers of width {count(model.main.d_model)}"
-
-
-def _contradiction(check: Check, context: int) -> str:
-    """Return that a logged figure is further from the predicted one than rounding or padding
-    explains, or ''.
-    """
-    tolerance = max(_TOLERANCE, _PADDING / context)
-    if check.ok or abs(check.difference) <= tolerance * abs(check.measured):
-        return ""
-    shown = size if check.unit == BYTES else count
-    logged = shown(int(check.measured))
-    return f"{check.label} {logged} in the log, {shown(int(check.predicted))} with this model"
-
-
-def _other_model(
+def _contradicted(
     request: FitRequest,
     log: StartupLog,
     refusal: LogRefusal,
-    disagreement: str,
+    contradiction: str,
     named: ModelSpec | None,
 ) -> Diagnosis:
-    """Return that the log was written with another model, or with other arguments. `named` has this
-    model's sizes.
+    """Return the diagnosis of a log with a figure that contradicts the model."""
+    if named and refusal.kind == "out_of_memory":
+        # of the model that the log names, an older build or other options
+        alone = diagnose_alone(log, request.gpu)
+        return alone._replace(notes=(f"No change is computed: {contradiction}.",))
+    return other_model(request.model, log, refusal, contradiction, named)
+
+
+def _without_sizes(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diagnosis | None:
+    """Return what the log alone says, if the sizes of the model say nothing about the failure;
+    None if they do.
     """
-    options = "options that the log lacks, such as --gpu, --tp, --kv-dtype and --context"
-    if named:
-        note = f"Give {options}."
-    elif log.model:
-        note = f"The log is of '{truncate(log.model)}'. Give that model, or {options}."
+    # LM Studio's own estimate is for its own context, which the log may lack
+    is_estimate = refusal.where == "guardrail" and refusal.tried is not None
+    if is_estimate and _assumes_context(request, log):
+        note = "The log has no context: with --context, changes are computed."
+        return diagnose_alone(log, request.gpu)._replace(notes=(note,))
+    if refusal.where not in _NOT_OF_SIZES and not refusal.one_buffer:
+        return None
+    return diagnose_alone(log, request.gpu)
+
+
+def _assumes_context(request: FitRequest, log: StartupLog) -> bool:
+    """Return whether the log has no context, so that the model's maximum is assumed."""
+    return "context" not in log.settings and request.workload.context == request.model.max_context
+
+
+# Diagnoses with the sizes of the model
+
+
+def _computed(
+    request: FitRequest,
+    log: StartupLog,
+    refusal: LogRefusal,
+    memory: LogMemory | None,
+    named: ModelSpec | None,
+) -> Diagnosis:
+    """Return the diagnosis with the sizes of the model, as far as they say something about it."""
+    share = request.gpu_memory_utilization if request.gpu else None
+    printed = memory.printed if memory else None
+    available = find_reader(log.engine).logged_room(log, printed, share)
+    if request.gpu is None:
+        found = _without_gpu(request, log, refusal, available)
     else:
-        note = f"Give that model, or {options}."
-    reason = f"The log and {request.model.title} disagree: {disagreement}."
-    return Diagnosis(refusal.line, "other_model", reason, notes=(note,))
+        found = _with_gpu(request, log, refusal, available, named)
+    needed = log.logged.get("kv_bytes_per_sequence")
+    is_of_one = request.workload.batch == 1
+    if needed and found.needed and is_of_one and found.needed < (1 - TOLERANCE) * needed.bytes:
+        # with stages, vLLM wants room for all layers on each
+        return diagnose_alone(log, request.gpu)
+    return found
 
 
 def _without_gpu(
     request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None
 ) -> Diagnosis:
+    """Return what the memory for the cache that the log has lacks; by the log alone if it has none.
+
+    Args:
+        request: The request without a GPU.
+        log: What the engine printed.
+        refusal: Its message.
+        available: Bytes that were left for the cache; None if the log does not have them.
+    """
     notes = (
         "The log does not name the GPU's memory. With --gpu, changes of the weights, the share "
         "and the number of GPUs are computed too.",
@@ -248,9 +236,15 @@ def _without_gpu(
         if result.fits:
             return alone._replace(notes=notes)
         reason = f"{alone.reason} {reason.capitalize()}"
-    changes = _changes(result)
     return Diagnosis(
-        refusal.line, cause, reason, int(result.needed), available, changes, notes, _tried(result)
+        message=refusal.line,
+        cause=cause,
+        reason=reason,
+        needed=int(result.needed),
+        available=available,
+        changes=_changes(result),
+        notes=notes,
+        tried=_tried(result),
     )
 
 
@@ -261,6 +255,15 @@ def _with_gpu(
     available: int | None,
     named: ModelSpec | None,
 ) -> Diagnosis:
+    """Return what is missing on the GPU, and the changes with which it fits.
+
+    Args:
+        request: The request with the GPU.
+        log: What the engine printed.
+        refusal: Its message.
+        available: Bytes that were left for the cache; None if the log does not have them.
+        named: The model that the log names, of the same sizes; None if it is not known.
+    """
     alone = diagnose_alone(log, request.gpu)
     if find_engine(log.engine).typed_files and not (request.weights_dtype or request.model.stored):
         note = (
@@ -270,83 +273,58 @@ def _with_gpu(
         return alone._replace(notes=(note,))
     estimate = fit(request)
     if alone.cause == "memory_taken":
-        return _occupied(estimate, log, refusal)
-    excess = _excess(estimate, log, available)
+        return _memory_taken(estimate, log, refusal)
+    excess = _excess(estimate, log, refusal, available)
     if excess is not None:
-        logged = _logged_excess(estimate, excess)
+        logged = logged_excess(estimate, excess)
         estimate = fit(dataclasses.replace(request, logged_excess=logged))
-    counts_layers = "n_gpu_layers" in log.settings or not find_engine(log.engine).splits_by_layer
-    disagreement = ""
-    if counts_layers:
-        disagreement = _disagreement(estimate, log, refusal, available)
-    if disagreement:
+    contradiction = ""
+    # llama.cpp may have any part of the weights on the GPU, if the log lacks the number of layers
+    if "n_gpu_layers" in log.settings or not find_engine(log.engine).splits_by_layer:
+        contradiction = contradicting_memory(estimate, log, refusal, available)
+    if contradiction and refusal.where == "serving":
         # its settings are often not in the lines of a running server
-        if refusal.where == "serving":
-            return alone._replace(
-                notes=(f"No change is computed: {disagreement}. --weights-dtype may be missing.",)
-            )
-        return _other_model(request, log, refusal, disagreement, named)
+        note = f"No change is computed: {contradiction}. --weights-dtype may be missing."
+        return alone._replace(notes=(note,))
+    if contradiction:
+        return other_model(request.model, log, refusal, contradiction, named)
     if STAGES[refusal.where].after == "cache":
-        found = filter(None, (_smaller_share(estimate, refusal), _fewer_sequences(estimate)))
-        changes = tuple(change for change in found if change.result.starts)
-        return alone._replace(changes=changes, advice=() if changes else alone.advice)
+        return _after_the_cache(estimate, refusal, alone)
     return _before_the_cache(estimate, refusal, excess, alone)
 
 
-def _logged_excess(estimate: FitResult, excess: int) -> LoggedExcess:
+def _excess(
+    estimate: FitResult, log: StartupLog, refusal: LogRefusal, available: int | None
+) -> int | None:
+    """Return the bytes that weights and runtime memory took beyond the estimate; None if the log
+    does not say it.
+
+    Example: by the estimate 8 GiB are left for the cache, and by the log 6.5. The excess is 1.5
+    GiB.
+    """
+    if available is not None:
+        return estimate.budget.room() - available
+    # llama.cpp has no such line: its buffers are compared one by one
+    loaded = log.budget.get("model_buffer")
+    budget = estimate.budget
+    if loaded is None or log.devices > 1 or budget.weights is None:
+        return None
+    excess = loaded.bytes - int(budget.weights.total)
+    if refusal.where == "compute" and refusal.tried and budget.reserve:
+        parts = budget.reserve.runtime.parts
+        expected = sum(int(part.expected) for part in parts if part.name == "compute_buffer")
+        excess += refusal.tried.bytes - expected
+    return excess
+
+
+def logged_excess(estimate: FitResult, excess: int) -> LoggedExcess:
+    """Return an excess of so many bytes per GPU, with what was estimated for that start."""
     reserve = estimate.budget.reserve
     reserved = int(reserve.total) if reserve else 0
     return LoggedExcess(excess, estimate.resolved.devices, reserved)
 
 
-def _disagreement(
-    estimate: FitResult, log: StartupLog, refusal: LogRefusal, available: int | None
-) -> str:
-    """Return what contradicts that this model wrote the log; '' if nothing does."""
-    loaded = logged_weights(log)
-    weights = estimate.budget.weights
-    if loaded and weights and not 1 / _OTHER_WEIGHTS < loaded / int(weights.total) < _OTHER_WEIGHTS:
-        return (
-            f"weights of {size(loaded)} in the log, of {size(int(weights.total))} with this model"
-        )
-    gpu = estimate.resolved.gpu
-    after = STAGES[refusal.where].after
-    is_loaded = after or refusal.kind == "too_small"
-    if weights and gpu and is_loaded and int(weights.total) > gpu.memory:
-        return (
-            f"the weights were loaded, and this model's need {size(int(weights.total))} of "
-            f"{size(gpu.memory)}"
-        )
-    needed = int(estimate.needed)
-    room = estimate.budget.room()
-    if needed > room or after == "cache":
-        return ""
-    if available is not None and refusal.kind == "too_small":
-        return (
-            f"one batch needs {size(needed)} with this model, and {size(room)} were left for the "
-            "cache"
-        )
-    # a message alone, without the lines of the start, may have come after those of the cache
-    is_before = (after or refusal.where) == "weights" or (log.model and not refusal.where)
-    most = _most_before_the_cache(estimate)
-    if is_before and refusal.use.own > most:
-        return (
-            f"{size(refusal.use.own)} were in use before there was a cache, and this model takes "
-            f"at most {size(most)}"
-        )
-    return ""
-
-
-def _most_before_the_cache(estimate: FitResult) -> int:
-    """Return the most bytes per GPU that weights and runtime memory take by the estimate."""
-    weights = estimate.budget.weights
-    reserve = estimate.budget.reserve
-    if weights is None or reserve is None:
-        if estimate.resolved.gpu:
-            return estimate.resolved.gpu.memory
-        return 0
-    parts = (*reserve.runtime.parts, *reserve.runtime.outside)
-    return int(weights.total) + int(weights.total) // 20 + sum(part.high for part in parts)
+# Failures before the cache had its size
 
 
 def _before_the_cache(
@@ -388,46 +366,60 @@ def _before_the_cache(
 class _Missing(NamedTuple):
     """What is needed by the estimate, and what there is for it."""
 
-    cause: str
-    reason: str
-    needed: int
-    room: int
-    note: str
+    cause: str  # of CAUSES
+    reason: str  # the cause as a sentence with its numbers
+    needed: int  # bytes that are needed
+    room: int  # bytes that there are for them
+    note: str  # what this rests on, as a sentence
 
 
 def _missing(
     estimate: FitResult, refusal: LogRefusal, excess: int | None, alone: Diagnosis
 ) -> _Missing:
     """Return what is missing for the cache, or for weights that are larger than the GPU."""
-    needed = int(estimate.needed)
     room = estimate.budget.room()
     cause, reason = _reason(estimate, room)
-    weights = estimate.budget.weights
-    gpu = estimate.resolved.gpu
-    if excess is not None:
-        return _Missing(cause, reason, needed, room, _measured(excess))
     note = "The log does not say how much memory was left: the changes rest on the estimate."
-    if weights is None or gpu is None:
-        return _Missing(cause, reason, needed, room, note)
+    if excess is not None:
+        note = _measured(excess)
+    found = _Missing(cause, reason, int(estimate.needed), room, note)
+    if excess is not None or estimate.budget.weights is None or estimate.resolved.gpu is None:
+        return found
+    return _missing_for_weights(found, estimate, refusal, alone)
+
+
+def _missing_for_weights(
+    found: _Missing, estimate: FitResult, refusal: LogRefusal, alone: Diagnosis
+) -> _Missing:
+    """Return what is missing, by the estimate of the weights: the log does not have what was left
+    for the cache, which may have had no room at all.
+    """
+    gpu = estimate.resolved.gpu
+    assert estimate.budget.weights is not None
+    assert gpu is not None
+    weights = int(estimate.budget.weights.total)
+    need = f"{size(weights)}{_on_each_gpu(estimate)}"
     tried = refusal.tried
-    need = f"{size(int(weights.total))}{_on_each_gpu(estimate)}"
-    if int(weights.total) > gpu.memory:
-        cause = "weights_too_large"
+    if weights > gpu.memory:
         reason = f"The weights need {need}, and the GPU has {size(gpu.memory)}."
         if refusal.where == "weights" and tried and tried.bytes > gpu.memory:
             reason = alone.reason  # the log has the size of the weights
-        needed = int(weights.total)
-        room = gpu.memory
+        found = found._replace(
+            cause="weights_too_large", reason=reason, needed=weights, room=gpu.memory
+        )
     elif refusal.kind == "out_of_memory" and tried and refusal.free:
         reason = (
             f"An allocation of {size(tried.bytes)} failed, {size(refusal.free.bytes)} were free. "
             f"By the estimate, the weights need {need} of the GPU's {size(gpu.memory)}."
         )
+        found = found._replace(reason=reason)
     if refusal.where == "weights":
-        cause = "weights_too_large"
-    if needed <= room:
-        note = _OTHER_SETTINGS if refusal.use.own else _BESIDE_OTHERS
-    return _Missing(cause, reason, needed, room, note)
+        found = found._replace(cause="weights_too_large")
+    if found.needed > found.room:
+        return found
+    if refusal.use.own:
+        return found._replace(note=_OTHER_SETTINGS)
+    return found._replace(note=_BESIDE_OTHERS)
 
 
 def _on_each_gpu(estimate: FitResult) -> str:
@@ -451,6 +443,168 @@ def _measured(excess: int) -> str:
     return f"{sizes} smaller than the estimate; {computed}."
 
 
+def _reason(result: FitResult, room: int) -> _Reason:
+    """Return why the batch does not fit in `room` bytes."""
+    workload = result.resolved.workload
+    needed = int(result.needed)
+    needs = f"{count(workload.batch)} requests of {count(workload.context)} tokens need"
+    if workload.batch == 1:
+        needs = f"one request of {count(workload.context)} tokens needs"
+    if room < 0:
+        larger = f"weights and runtime memory are {size(-room)} larger than the engine's share"
+        return _Reason("nothing_left", f"{needs} {size(needed)}, and {larger}.")
+    if needed <= room:
+        left = f"{size(room)} are left for the cache"
+        return _Reason("out_of_memory", f"{needs} {size(needed)}, and {left}.")
+    return _Reason("kv_too_small", missing_memory(needs, needed, room))
+
+
+# Failures after the cache had its size
+
+
+def _after_the_cache(estimate: FitResult, refusal: LogRefusal, alone: Diagnosis) -> Diagnosis:
+    """Return the changes that leave more memory for what is allocated after the cache."""
+    found = (_smaller_share(estimate, refusal), _fewer_sequences(estimate))
+    changes = tuple(change for change in filter(None, found) if change.result.starts)
+    if changes:
+        return alone._replace(changes=changes, advice=())
+    return alone
+
+
+def _smaller_share(result: FitResult, refusal: LogRefusal) -> Suggestion | None:
+    """Return a smaller share of the GPU's memory, which leaves what the allocation lacked; None if
+    the engine would not start with it.
+    """
+    share = result.budget.share
+    gpu = result.resolved.gpu
+    if share is None or gpu is None:
+        return None
+    hundredths = share_below(refusal, Fraction(share.numerator, share.denominator), gpu.memory)
+    if hundredths < 1:
+        return None
+    text = f"0.{hundredths:02d}"
+    changed = fit(dataclasses.replace(result.request, gpu_memory_utilization=text))
+    if changed.starts:
+        return Suggestion(f"{text} of the GPU's memory", f"{share.option} {text}", changed)
+    return None
+
+
+def _fewer_sequences(result: FitResult) -> Suggestion | None:
+    """Return a quarter of the sequences in one step: the sampler warms up with all of them.
+
+    None for an engine without such a limit.
+    """
+    resolved = result.resolved
+    limits = resolved.limits(resolved.workload.batch, resolved.workload.context)
+    if limits is None or not resolved.engine.fewer_sequences:
+        return None
+    fewer = limits.max_num_seqs // 4
+    if fewer < 1:
+        return None
+    changed = fit(result.request.with_engine_args(max_num_seqs=fewer))
+    return Suggestion(
+        f"{count(fewer)} sequences per step",
+        f"{changed.resolved.engine.running_option} {fewer}",
+        changed,
+    )
+
+
+# Memory that other processes use
+
+
+def _memory_taken(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
+    """Return what starts when the other processes end, and what starts beside them with the share
+    that is free.
+    """
+    free = free_memory(log)
+    reason = taken_by_others(log, refusal)
+    found = Diagnosis(refusal.line, "memory_taken", f"{reason}.", available=free)
+    if estimate.verdict != "fits":
+        reason = (
+            f"{reason}. End these processes (nvidia-smi lists them) or take another GPU; the "
+            "changes are for then."
+        )
+        return found._replace(reason=reason, changes=suggestions(estimate), tried=_tried(estimate))
+    ended = Suggestion("the other processes ended", "", estimate)
+    share = free_share(log)
+    if not share:
+        return found._replace(changes=(ended,), notes=("End the other processes.",))
+    beside = fit(dataclasses.replace(estimate.request, gpu_memory_utilization=share))
+    if beside.verdict != "fits":
+        found = _too_little_free(found, reason, beside)
+        return _with_changes_beside(found, ended, beside, share)
+    engine = estimate.resolved.engine
+    option = f"{engine.share_option} {share}"
+    note = f"End the other processes, or give {engine.title} the share that is free: {option}."
+    change = Suggestion(f"{share} of the GPU's memory", option, beside)
+    return found._replace(changes=(change, ended), notes=(note,))
+
+
+def _too_little_free(found: Diagnosis, reason: str, beside: FitResult) -> Diagnosis:
+    """Return the diagnosis with what the free share is too small for: the weights, or the cache.
+
+    Args:
+        found: The diagnosis with the bytes that are free as `available`.
+        reason: What other processes use, without a full stop.
+        beside: What fits with the share that is free.
+    """
+    held = beside.budget.weights
+    weights = int(held.total) if held else 0
+    if weights >= (found.available or 0):
+        reason = f"{reason}, and the weights alone need {size(weights)}."
+        return found._replace(reason=reason, needed=weights)
+    needed = int(beside.needed)
+    room = size(max(0, beside.budget.room()))
+    reason = f"{reason}, and the cache gets {room} of them; it needs {size(needed)}."
+    return found._replace(reason=reason, needed=needed)
+
+
+def _with_changes_beside(
+    found: Diagnosis, ended: Suggestion, beside: FitResult, share: str
+) -> Diagnosis:
+    """Return the diagnosis with the end of the other processes, and with the changes that fit
+    beside them.
+
+    Args:
+        found: The diagnosis.
+        ended: The end of the other processes as a change.
+        beside: What fits with the share that is free.
+        share: That share.
+    """
+    resolved = beside.resolved
+    option = f"{resolved.engine.share_option} {share}"
+    changes = tuple(
+        change._replace(
+            change=f"{share} of the GPU's memory, {change.change}", flag=f"{option} {change.flag}"
+        )
+        for change in suggestions(beside, with_share=False)
+        if not change.needs_hardware
+    )
+    note = f"End the other processes. Beside them, {option} is not enough."
+    if resolved.gpu and resolved.gpu.shares_with_host:  # much is the system's, which does not end
+        return found._replace(changes=(*changes, ended), notes=(note,))
+    return found._replace(changes=(ended, *changes), notes=(note,))
+
+
+# Changes
+
+
+def _with_notes(found: Diagnosis, request: FitRequest, log: StartupLog) -> Diagnosis:
+    """Return the diagnosis with what its changes assume, and without those that a program around
+    the engine, such as Ollama, lacks.
+    """
+    changes = list(found.changes)
+    notes = list(found.notes)
+    if log.within:
+        notes.append(log.within.names)
+        for option in log.within.lacks:
+            changes = [change for change in changes if option not in change.flag]
+    if _assumes_context(request, log):
+        maximum = f"the model's maximum, {count(request.workload.context)} tokens"
+        notes.append(f"The log has no context: {maximum}, is assumed; --context sets another.")
+    return found._replace(changes=tuple(changes), notes=tuple(notes))
+
+
 def _changes(result: FitResult, *, with_share: bool = True) -> tuple[Suggestion, ...]:
     """Return the changes with which it starts; first, if the users' requests are known, a context
     that holds them.
@@ -467,203 +621,8 @@ def _changes(result: FitResult, *, with_share: bool = True) -> tuple[Suggestion,
     return changes
 
 
-def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int | None:
-    """Return the bytes that weights and reserve took beyond the estimate; None if the log does not
-    say it.
-    """
-    if available is not None:
-        return estimate.budget.room() - available
-    loaded = log.budget.get("model_buffer")
-    budget = estimate.budget
-    if loaded is None or log.devices > 1 or budget.weights is None:
-        return None
-    excess = loaded.bytes - int(budget.weights.total)
-    tried = log.refusal.tried if log.refusal else None
-    if tried and budget.reserve and log.refusal and log.refusal.where == "compute":
-        parts = budget.reserve.runtime.parts
-        excess += tried.bytes - sum(
-            int(part.expected) for part in parts if part.name == "compute_buffer"
-        )
-    return excess
-
-
-def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
-    """Return what starts when the other processes end, and what starts beside them with the share
-    that is free.
-    """
-    free = free_memory(log)
-    reason = taken_by_others(log, refusal)
-    found = Diagnosis(refusal.line, "memory_taken", f"{reason}.", None, free)
-    if estimate.verdict != "fits":
-        reason = (
-            f"{reason}. End these processes (nvidia-smi lists them) or take another GPU; the "
-            "changes are for then."
-        )
-        return found._replace(reason=reason, changes=suggestions(estimate), tried=_tried(estimate))
-    ended = Suggestion("the other processes ended", "", estimate)
-    share = free_share(log)
-    if not share:
-        return found._replace(changes=(ended,), notes=("End the other processes.",))
-    engine = estimate.resolved.engine
-    gpu = estimate.resolved.gpu
-    option = f"{engine.share_option} {share}"
-    words = f"{share} of the GPU's memory"
-    result = fit(dataclasses.replace(estimate.request, gpu_memory_utilization=share))
-    if result.verdict == "fits":
-        note = f"End the other processes, or give {engine.title} the share that is free: {option}."
-        return found._replace(changes=(Suggestion(words, option, result), ended), notes=(note,))
-    needed = int(result.needed)
-    held = result.budget.weights
-    weights = int(held.total) if held else 0
-    if weights >= (free or 0):
-        needed = weights
-        reason = f"{reason}, and the weights alone need {size(weights)}"
-    else:
-        room = size(max(0, result.budget.room()))
-        reason = f"{reason}, and the cache gets {room} of them; it needs {size(needed)}"
-    beside = tuple(
-        change._replace(flag=f"{option} {change.flag}", change=f"{words}, {change.change}")
-        for change in suggestions(result, with_share=False)
-        if not change.needs_hardware
-    )
-    changes = (ended, *beside)
-    if gpu and gpu.shares_with_host:  # much is the system's, which does not end
-        changes = (*beside, ended)
-    note = f"End the other processes. Beside them, {option} is not enough."
-    return found._replace(reason=f"{reason}.", needed=needed, changes=changes, notes=(note,))
-
-
-def _smaller_share(result: FitResult, refusal: LogRefusal) -> Suggestion | None:
-    share = result.budget.share
-    gpu = result.resolved.gpu
-    if share is None or gpu is None:
-        return None
-    hundredths = share_below(refusal, Fraction(share.numerator, share.denominator), gpu.memory)
-    if hundredths < 1:
-        return None
-    text = f"0.{hundredths:02d}"
-    changed = fit(dataclasses.replace(result.request, gpu_memory_utilization=text))
-    if changed.starts:
-        return Suggestion(f"{text} of the GPU's memory", f"{share.option} {text}", changed)
-    return None
-
-
-def _fewer_sequences(result: FitResult) -> Suggestion | None:
-    """Return a quarter of the sequences in one step: the sampler warms up with all of them."""
-    limits = result.resolved.limits(
-        result.resolved.workload.batch, result.resolved.workload.context
-    )
-    if limits is None or not result.resolved.engine.fewer_sequences:
-        return None
-    fewer = limits.max_num_seqs // 4
-    if fewer < 1:
-        return None
-    changed = fit(result.request.with_engine_args(max_num_seqs=fewer))
-    return Suggestion(
-        f"{count(fewer)} sequences per step",
-        f"{changed.resolved.engine.running_option} {fewer}",
-        changed,
-    )
-
-
 def _tried(result: FitResult, *, with_share: bool = True) -> str:
     """Return which changes were computed, in words; '' for none, since by the estimate it fits."""
     if result.verdict == "fits":
         return ""
     return tried_in_words(result.resolved, with_share=with_share)
-
-
-def _reason(result: FitResult, room: int) -> tuple[str, str]:
-    """Return why the batch does not fit in `room` bytes, as a code and as a sentence."""
-    workload = result.resolved.workload
-    needed = int(result.needed)
-    needs = f"{count(workload.batch)} requests of {count(workload.context)} tokens need"
-    if workload.batch == 1:
-        needs = f"one request of {count(workload.context)} tokens needs"
-    if room < 0:
-        larger = f"weights and runtime memory are {size(-room)} larger than the engine's share"
-        return "nothing_left", f"{needs} {size(needed)}, and {larger}."
-    if needed <= room:
-        return "out_of_memory", f"{needs} {size(needed)}, and {size(room)} are left for the cache."
-    return "kv_too_small", missing_memory(needs, needed, room)
-
-
-class LoadState(NamedTuple):
-    """How a server copes with its requests, or with as many as are asked for."""
-
-    load: Load | None  # what the log prints
-    # tokens that a running request holds on average; the context without a load
-    tokens_per_request: int
-    fitting: int  # how many such requests the caches of all replicas hold
-    requests: int  # how many there are: the batch, or those that run and wait
-    is_asked: bool  # whether they are the batch, or one that is longer than the cache
-    # tokens of the longest request, if the server runs with a cache for less than its context
-    longest: int | None
-    # The changes with which the cache holds more, the cheapest first: a narrower cache, and others
-    # if they make it hold all requests. () if it does already
-    changes: tuple[Suggestion, ...]
-
-
-def load_state(
-    request: FitRequest, log: StartupLog, memory: LogMemory | None, tokens: int
-) -> LoadState | None:
-    """Return the state of the load; None if there is neither a load nor a batch, or no memory for
-    the cache.
-
-    Args:
-        request: The request with the GPU, if it is known; without one only changes of the cache can
-            be computed.
-        log: What the engine printed.
-        memory: The memory for the cache that it printed, or that follows from its figures.
-        tokens: The tokens that the cache holds in that memory.
-
-    Raises AttncalcError as `fit` does.
-    """
-    load = log.load
-    batch = request.workload.batch
-    if memory and not load:
-        longest = fit(without_gpu(request, memory.printed)).longest_request
-    else:
-        longest = None
-    # and not a log's number of slots
-    is_asked = longest is not None or batch > int(request.engine_args.get("sequences") or 1)
-    if memory is None or not (load or is_asked):
-        return None
-    request = dataclasses.replace(request, traffic=None)  # the requests are those of the log
-    if load:
-        held = round(load.usage * tokens / max(1, load.running))
-    else:
-        held = request.workload.context
-    per_request = max(1, min(request.workload.context, held))
-    if request.gpu:
-        estimate = fit(request)
-        excess = _logged_excess(estimate, estimate.budget.room() - memory.printed)
-        logged = dataclasses.replace(request, logged_excess=excess)
-    else:
-        logged = without_gpu(request, memory.printed)
-    replicas = resolve(logged).replicas  # a log counts the requests of one
-    if load and not is_asked:
-        requests = (load.running + load.waiting) * replicas
-    else:
-        requests = batch
-    everything = fit(logged.with_workload(batch=requests, context=per_request))
-    changes = _more_room(everything, with_shorter=longest is not None)
-    return LoadState(
-        load, per_request, tokens // per_request * replicas, requests, is_asked, longest, changes
-    )
-
-
-def _more_room(everything: FitResult, *, with_shorter: bool) -> tuple[Suggestion, ...]:
-    """Return the changes for these requests: not for fewer, nor for shorter ones unless one exceeds
-    the cache.
-    """
-    if everything.verdict == "fits":
-        return ()
-    narrower = narrower_caches(everything)[:1]
-    known = {change.flag for change in narrower}
-    left_out = ("--batch",) if with_shorter else ("--batch", "--context")
-    changes = [*narrower]
-    for change in suggestions(everything):
-        if not change.flag.startswith(left_out) and change.flag not in known:
-            changes.append(change)
-    return tuple(changes)

@@ -22,7 +22,9 @@ from ...logs.comparison import (
     with_logged_weights,
     without_gpu,
 )
-from ...logs.doctor import NAME_THE_LOGS_MODEL, LoadState, diagnose, load_state, named_otherwise
+from ...logs.contradictions import NAME_THE_LOGS_MODEL, named_otherwise
+from ...logs.doctor import diagnose
+from ...logs.load_state import LoadState, load_state
 from ...logs.messages import PYTORCH
 from ...logs.startup_log import REPEATED, Load, LogRefusal, StartupLog
 from ...model import ModelSpec, plural
