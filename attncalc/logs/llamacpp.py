@@ -1,7 +1,7 @@
-"""Reads a start-up log of llama.cpp: its arguments, and the buffers that it allocated or could not
-allocate.
+"""Reads a start-up log of llama.cpp, or of a program that contains it: its arguments, and the
+buffers that it allocated or could not allocate.
 
-llamacpp.txt has the lines.
+llamacpp.txt has the lines, by the names that are looked up here: `_LINES["failed"]`.
 """
 
 import re
@@ -13,6 +13,7 @@ from ..engines.base import CacheLayout
 from ..engines.llamacpp.layout import LlamaCppLayout
 from ..engines.llamacpp.options import LlamacppArgs
 from ..ggml import FILE_TYPES
+from ..records import NamedTuple
 from ..units import GIB, dtype, is_dtype
 from . import startup_log as logs
 from .advice import advised, has_rows
@@ -34,20 +35,22 @@ _FLASH = {
     "off": "off",
     "auto": "auto",
 }
-# Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per
-# weight.
-_WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
+# Types that stand for a mix without a rule, such as 'IQ3_S mix', from the narrowest on.
+_SIMPLE_TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
-# Tokens that layers with a window keep in Ollama's own engine, if not only those of the window
-# (NewSWAMemCache).
-_KEPT = {"gptoss": 4096, "gemma4": 4096}
+# Tokens that layers with a window keep in Ollama's own engine, by the architecture: all others keep
+# those of the window only (NewSWAMemCache).
+_KEPT_BY_OLLAMA = {"gptoss": 4096, "gemma4": 4096}
 # Tokens of a context that is not worth halving.
-_SHORT = 4096
+_SHORT_CONTEXT = 4096
+# Characters before and after the line of a failure that may say what was allocated.
+_BEFORE_A_FAILURE = 200
+_AFTER_A_FAILURE = 2000
 
 
 # llama.cpp's options as they are typed in `ollama run`, or in the server's environment
 # (docs/faq.md, modelfile.md).
-_OLLAMA_PROGRAM = Program(
+_OLLAMA = Program(
     "Ollama",
     "Ollama calls --context num_ctx, --n-gpu-layers num_gpu, --batch OLLAMA_NUM_PARALLEL, and "
     "--kv-dtype OLLAMA_KV_CACHE_TYPE.",
@@ -87,8 +90,9 @@ _BENCH = Program(
         "-fa on": "-fa 1",
     },
 )
-_PROGRAMS = {each.title: each for each in (_LM_STUDIO, _OLLAMA_PROGRAM, _BENCH)}
-_KINDS = {
+_PROGRAMS = {each.title: each for each in (_LM_STUDIO, _OLLAMA, _BENCH)}
+# The figures of caches, by the kind of layers that llama.cpp prints before their size.
+_SIZE_OF_KIND = {
     "SWA": "swa_kv_size",
     "indexer": "indexer_kv_size",
     "DSV4 CSA compressed": "csa_kv_size",
@@ -96,46 +100,63 @@ _KINDS = {
     "DSV4 lightning-indexer": "indexer_kv_size",
 }
 
-
 _TABLE = lines_of("llamacpp")
 _LINES = _TABLE["lines"]
 SIGNS = _LINES["sign"]
 _OUTCOME = either(_LINES["size"], _LINES["failed"])
 
 
+class _Parts(NamedTuple):
+    """A log in its parts: the lines of a drafter come after those of the model."""
+
+    of_model: str
+    of_drafter: str  # '' without a drafter
+    drafter: re.Match[str] | None  # the line between them; None without a drafter
+
+
+class _Failure(NamedTuple):
+    """The line of an allocation that failed, and what is printed near it."""
+
+    line: re.Match[str]
+    after: str  # the line and what follows it
+    around: str  # the same with what comes before it
+
+
+class _Sizes(NamedTuple):
+    """The sizes in the message of an allocation that failed."""
+
+    tried: Printed | None  # what was wanted; None if the log does not have it
+    free: Printed | None  # what was free; None if the log does not have it
+
+
 def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of a cache nor a message why
     there is none.
+
+    Args:
+        lines: The lines of the log.
+        stated: A message that states its cause itself, if the log has one (`messages.py`).
     """
     whole, starts = logs.last_start(_without_trials(list(lines)), _LINES["start"], _OUTCOME)
-    drafter = _LINES["draft"].search(whole)
-    text = whole
-    drafted = ""
-    if drafter:
-        text = whole[: drafter.start()]
-        drafted = whole[drafter.end() :]
+    parts = _parts(whole)
+    text = parts.of_model
     logged = figures_of(whole)
-    settings = _settings(text, has_cache=any(name.endswith("kv_size") for name in logged))
-    if drafter and drafter["predicts"]:
-        settings["speculative_layers"] = "1"
-    elif drafter and drafter["file"]:
-        settings["speculative_model"] = drafter["file"]
+    has_sizes = bool(logged.keys() - {"n_ctx"})
     refusal = stated or _refusal(whole, logged)
-    if refusal is None and not logged.keys() - {"n_ctx"}:
+    if refusal is None and not has_sizes:
         refusal = unfinished(lines, _LINES["load"]) or _projected(text)
-        if refusal is None:
-            return None
-    path = logs.first(_LINES["file"], text)
-    free = _free_memory(text)
-    signed = (title for title, sign in _TABLE["programs"].items() if sign.search(text))
-    within = _PROGRAMS.get(next(signed, ""))
-    if within is _BENCH:  # a test has the tokens of its prompt, its answer and what is before them
-        tokens = (logs.first(option, text) for option in _TABLE["bench_options"].values())
-        lengths = [int(given or usual) for given, usual in zip(tokens, (512, 128, 0), strict=True)]
-        settings = {"context": str(sum(lengths)), **settings, "batch": "1"}
+    if refusal is None and not has_sizes:
+        return None
+    settings = _settings(text, has_cache=any(name.endswith("kv_size") for name in logged))
+    settings |= _drafter_settings(parts.drafter)
+    within = _program(text)
+    if within is _BENCH:
+        settings = {"context": _bench_context(text), **settings, "batch": "1"}
     if stated:
         within = _PROGRAMS.get(stated.program, within)
         refusal = stated._replace(advice=_typed_in(within, stated.advice))
+    path = logs.first(_LINES["file"], text)
+    free = _free_memory(text)
     listed = int(logs.first(_LINES["devices"], text) or 0)
     of_file = logs.read_settings(_TABLE["hyperparameters"], text)
     return StartupLog(
@@ -146,7 +167,7 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         settings=settings,
         flags=logs.read_flags({"kv_unified": _LINES["unified"]}, text),
         logged=logged,
-        budget=_budget(text, drafted, free),
+        budget=_budget(parts, free),
         refusal=refusal,
         gpu=_gpu(text),
         devices=max(listed, len(free), len(_buffers("model", text))),
@@ -155,6 +176,41 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         hyperparameters={name: int(value) for name, value in of_file.items()},
         within=within,
     )
+
+
+def _parts(text: str) -> _Parts:
+    drafter = _LINES["draft"].search(text)
+    if drafter is None:
+        return _Parts(text, "", None)
+    return _Parts(text[: drafter.start()], text[drafter.end() :], drafter)
+
+
+def _drafter_settings(drafter: re.Match[str] | None) -> dict[str, str]:
+    """Return the settings of a drafter: layers of the model, or a file of its own."""
+    if drafter and drafter["predicts"]:
+        return {"speculative_layers": "1"}
+    if drafter and drafter["file"]:
+        return {"speculative_model": drafter["file"]}
+    return {}
+
+
+def _program(text: str) -> Program | None:
+    """Return the program that contains llama.cpp, by its own lines; None without any."""
+    for title, sign in _TABLE["programs"].items():
+        if sign.search(text):
+            return _PROGRAMS.get(title)
+    return None
+
+
+def _bench_context(text: str) -> str:
+    """Return the context of a test of llama-bench: the tokens of its prompt, of its answer, and of
+    what is before them.
+    """
+    defaults = (512, 128, 0)
+    context = 0
+    for option, default in zip(_TABLE["bench_options"].values(), defaults, strict=True):
+        context += int(logs.first(option, text) or default)
+    return str(context)
 
 
 def _gpu(text: str) -> str | None:
@@ -168,16 +224,17 @@ def _gpu(text: str) -> str | None:
     return None
 
 
-def _budget(text: str, drafted: str, free: dict[str, Printed]) -> dict[str, Printed]:
+def _budget(parts: _Parts, free: dict[str, Printed]) -> dict[str, Printed]:
     """Return the largest buffers of a GPU, that of the host, and the least that was free on a
     GPU.
     """
+    text = parts.of_model
     of_host = logs.printed(_LINES["host_compute_buffer"], text, MIB)
     found = {
         "model_buffer": _ollama_size("ollama_weights", text, on_host=False)
         or _most(_buffers("model", text)),
         "compute_buffer": _most(_buffers("compute", text)),
-        "draft_compute_buffer": _most(_buffers("compute", drafted)),
+        "draft_compute_buffer": _most(_buffers("compute", parts.of_drafter)),
         "host_compute_buffer": of_host[-1] if of_host else None,
         "free_memory": logs.least(free.values()),
     }
@@ -185,6 +242,7 @@ def _budget(text: str, drafted: str, free: dict[str, Printed]) -> dict[str, Prin
 
 
 def _most(buffers: dict[str, Printed]) -> Printed | None:
+    """Return the largest of the buffers; None without any."""
     return max(buffers.values(), key=lambda figure: figure.number, default=None)
 
 
@@ -207,14 +265,18 @@ def _free_memory(text: str) -> dict[str, Printed]:
 
 
 def _without_trials(lines: list[str]) -> list[str]:
-    """Return the lines without the sizes of the fitting pass, which come before those of the
-    load.
+    """Return the lines without the sizes of the fitting pass, which come before those of the load.
+
+    The pass tries contexts and numbers of layers without loading tensors: each attempt prints "0.00
+    MiB" as the size of the weights, and sizes of a context that is not the final one. The load
+    begins with its first line after those of the last attempt.
     """
     last = max((i for i, line in enumerate(lines) if _LINES["trial"].search(line)), default=-1)
     has_context = False
     for i, line in enumerate(lines[last + 1 :], start=last + 1):
         if last >= 0 and has_context and _LINES["load"].search(line):
-            return [line for line in lines[:i] if not _LINES["of_a_load"].search(line)] + lines[i:]
+            before = [line for line in lines[:i] if not _LINES["of_a_load"].search(line)]
+            return before + lines[i:]
         has_context = has_context or "_context: " in line or "_kv_cache: " in line
     return lines
 
@@ -223,10 +285,10 @@ def figures_of(text: str) -> dict[str, Printed]:
     """Return the sizes of the caches in those lines: llama.cpp's own, or the ones that attncalc
     predicts.
     """
-    drafter = _LINES["draft"].search(text)
-    if drafter:
-        drafted = figures_of(text[drafter.end() :])
-        of_model = figures_of(text[: drafter.start()])
+    parts = _parts(text)
+    if parts.drafter:
+        drafted = figures_of(parts.of_drafter)
+        of_model = figures_of(parts.of_model)
         if "kv_size" in drafted:
             of_model["draft_kv_size"] = drafted["kv_size"]
         return of_model
@@ -243,12 +305,16 @@ def figures_of(text: str) -> dict[str, Printed]:
 
 
 def _sizes_of_caches(text: str) -> dict[str, Printed]:
-    """Return the sizes in the lines of all devices."""
+    """Return the sizes in the lines of all devices.
+
+    A kind of layers, such as 'SWA', is printed before the size of its cache. A size without one is
+    that of the only cache, or of the layers with full attention.
+    """
     figures: dict[str, Printed] = {}
     name = "kv_size"
     for match in _LINES["cache"].finditer(text):
         if match["kind"]:
-            name = _KINDS.get(match["kind"], "kv_size")
+            name = _SIZE_OF_KIND.get(match["kind"], "kv_size")
         elif match["compressor"]:
             figures.setdefault(
                 f"{match['compressor']}_state_size", Printed(match["ring"], match[0], MIB)
@@ -286,40 +352,31 @@ def _ollama_size(name: str, text: str, *, on_host: bool = True) -> Printed | Non
 
 
 def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
+    """Return the settings by the names of attncalc's options: those that llama.cpp prints, and of
+    the others those of a pasted command.
+
+    Args:
+        text: The lines of the model.
+        has_cache: Whether the log has the size of a cache. Without it, a dtype of the cache is not
+            that of this start.
+    """
     settings = logs.read_settings(_TABLE["settings"], text)
     if not has_cache:
         settings = {
             name: value for name, value in settings.items() if not name.startswith("kv_dtype")
         }
-    pasted = logs.read_settings(_TABLE["options"], text)
+    typed = logs.read_settings(_TABLE["options"], text)
     if "context" in settings:
-        pasted.pop("n_ctx", None)
-    settings = pasted | settings
-    # a log without its beginning
-    cells = _LINES["cells"].search(text)
-    if cells and not settings.keys() & {"context", "n_ctx"}:
-        settings.setdefault("sequences", cells[2])
-        streams = cells[3] or "1"
-        settings["n_ctx"] = str(int(cells[1]) * int(streams))
-    state = _FLASH.get(settings.pop("flash_attn", ""))
-    if state:
-        settings["flash_attn"] = state
-    request = _LINES["ollama_request"].search(text)
-    if request:
-        asked = {name: value for name, value in request.groupdict().items() if value}
-        settings |= {
-            "n_ctx": asked["n_ctx"],
-            "sequences": asked["batch"],
-            "ubatch": asked["ubatch"],
-        }
-        if asked["flash_attn"].lower() in ("true", "enabled"):
-            settings["flash_attn"] = "on"
-        else:
-            settings["flash_attn"] = "off"
-        if "kv_dtype" in asked:
-            settings |= dict.fromkeys(("kv_dtype_k", "kv_dtype_v"), asked["kv_dtype"])
-        else:
-            settings |= {}
+        typed.pop("n_ctx", None)
+    settings = typed | settings
+    if not settings.keys() & {"context", "n_ctx"}:
+        for name, value in _settings_of_cells(text).items():
+            settings.setdefault(name, value)
+    flash = _FLASH.get(settings.pop("flash_attn", ""))
+    if flash:
+        settings["flash_attn"] = flash
+    settings |= _ollama_settings(text)
+    # n_ctx is the context of all slots together
     slots = int(settings.get("sequences", "1")) or 1
     n_ctx = int(settings.pop("n_ctx", "0"))
     if n_ctx:
@@ -330,35 +387,76 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     return settings | _weights_dtype(text)
 
 
+def _settings_of_cells(text: str) -> dict[str, str]:
+    """Return the settings that the line of the cache shows, for a log without its beginning."""
+    cells = _LINES["cells"].search(text)
+    if cells is None:
+        return {}
+    streams = cells[3] or "1"
+    return {"sequences": cells[2], "n_ctx": str(int(cells[1]) * int(streams))}
+
+
+def _ollama_settings(text: str) -> dict[str, str]:
+    """Return the settings with which Ollama's own engine loads a model; {} without that line."""
+    request = _LINES["ollama_request"].search(text)
+    if request is None:
+        return {}
+    settings = {
+        "n_ctx": request["n_ctx"],
+        "sequences": request["batch"],
+        "ubatch": request["ubatch"],
+        "flash_attn": "off",
+    }
+    if request["flash_attn"].lower() in ("true", "enabled"):
+        settings["flash_attn"] = "on"
+    if request["kv_dtype"]:
+        settings["kv_dtype_k"] = request["kv_dtype"]
+        settings["kv_dtype_v"] = request["kv_dtype"]
+    return settings
+
+
 def _weights_dtype(text: str) -> dict[str, str]:
     """Return the setting that the file's type decides; {} without one, or for a model that is so as
     released.
     """
-    weights = logs.first(_LINES["weight_type"], text)
+    file_type = logs.first(_LINES["weight_type"], text) or ""
     bits = float(logs.first(_LINES["bits_per_weight"], text) or 0)
-    name = re.sub(r" - (\w)\w*", r"_\1", weights or "").lower()  # 'Q4_K - Medium' is q4_k_m
-    # 'Q2_K - Medium'
-    if not (name in FILE_TYPES or is_dtype(name)):
-        name = name.removesuffix("_m")
+    name = _name_of_type(file_type)
     # 'F16' with experts in MXFP4, as gpt-oss is released
     if is_dtype(name) and 0 < bits < 0.8 * dtype(name).bits:
         return {}
     if name in FILE_TYPES or is_dtype(name):
         return {"weights_dtype": name}
-    if weights and bits:
-        return {
-            "weights_dtype": [
-                _WEIGHTS[0],
-                *(name for name in _WEIGHTS if dtype(name).bits <= bits),
-            ][-1]
-        }
+    if file_type and bits:
+        return {"weights_dtype": _simple_type(bits)}
     in_name = (logs.first(_LINES["type_in_name"], text) or "").lower()
-    if not weights and in_name in FILE_TYPES:
+    if not file_type and in_name in FILE_TYPES:
         return {"weights_dtype": in_name}
     return {}
 
 
+def _name_of_type(file_type: str) -> str:
+    """Return the type as files are named: q4_k_m for 'Q4_K - Medium', and q2_k for 'Q2_K -
+    Medium'.
+    """
+    name = re.sub(r" - (\w)\w*", r"_\1", file_type).lower()
+    if name in FILE_TYPES or is_dtype(name):
+        return name
+    return name.removesuffix("_m")
+
+
+def _simple_type(bits: float) -> str:
+    """Return the widest simple type of at most so many bits per weight; the narrowest if all have
+    more.
+    """
+    not_wider = [name for name in _SIMPLE_TYPES if dtype(name).bits <= bits]
+    if not_wider:
+        return not_wider[-1]
+    return _SIMPLE_TYPES[0]
+
+
 def _version(text: str) -> str | None:
+    """Return the build, such as 'b6500'; None if the log does not have it."""
     build = logs.first(_LINES["version"], text) or logs.first(_LINES["build_name"], text)
     if build and int(build):
         return f"b{int(build)}"
@@ -374,49 +472,56 @@ def _buffers(kind: str, text: str) -> dict[str, Printed]:
 
 
 def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
+    """Return why the engine did not start, or why a request failed; None if it started, and if the
+    log does not say it.
+
+    Args:
+        text: All lines of the start.
+        logged: The sizes of the caches that it printed.
+    """
     text = text.rpartition(_RETRY)[2]
     # Ollama tries fewer layers until an allocation succeeds
     ready = logs.READY.search(text)
-    match = _LINES["failed"].search(text, ready.end() if ready else 0)
-    if match is None and not (logged or ready):
+    line = _LINES["failed"].search(text, ready.end() if ready else 0)
+    if line is None and not (logged or ready):
         return _not_fitted(text)
-    if match is None:
+    if line is None:
         return None
-    after = text[match.start() : match.start() + 2000]
-    around = text[max(0, match.start() - 200) : match.start()] + after
-    where = _failed_stage(text, match, after, around, has_cache=bool(logged), is_ready=bool(ready))
+    after = text[line.start() : line.start() + _AFTER_A_FAILURE]
+    before = text[max(0, line.start() - _BEFORE_A_FAILURE) : line.start()]
+    failure = _Failure(line, after, before + after)
+    where = _failed_stage(text, failure, has_cache=bool(logged), is_ready=bool(ready))
     kind = "out_of_memory"
-    if "backend_cuda_device_get_memory" in around:  # CUDA has no memory for its own context
+    # CUDA has no memory for its own context
+    if "backend_cuda_device_get_memory" in failure.around:
         kind = "occupied"
-    tried, free = _tried(text, match)
-    refusal = LogRefusal(kind, match[0], tried, free, where)
-    if _LINES["one_buffer"].search(around):
+    sizes = _sizes_of_failure(text, line)
+    refusal = LogRefusal(kind, line[0], sizes.tried, sizes.free, where)
+    if _LINES["one_buffer"].search(failure.around):
         return refusal._replace(one_buffer=True)
-    metal = [*_LINES["metal"].finditer(text[: match.end()])]
-    most = _LINES["recommended"].search(text)
-    if metal:
-        needed, limit = (Printed(number, metal[-1][0], MIB) for number in metal[-1].groups())
-        return refusal._replace(needed=needed, limit=limit)
-    if most:
-        unit = MIB if most[2] == "MiB" else 10**6
-        return refusal._replace(limit=Printed(most[1], most[0], unit))
-    return refusal
+    return _with_limit_of_metal(refusal, text, line)
 
 
-def _failed_stage(
-    text: str, match: re.Match[str], after: str, around: str, *, has_cache: bool, is_ready: bool
-) -> str:
-    """Return what was allocated (`LogRefusal.where`), by the lines after and around a failure."""
-    of_cache = _LINES["of_cache"].search(after)
-    stage = logs.stage_of(around, _TABLE["stages"]).removesuffix("_of_metal")
+def _failed_stage(text: str, failure: _Failure, *, has_cache: bool, is_ready: bool) -> str:
+    """Return what was allocated (`LogRefusal.where`), by the lines near a failure.
+
+    Args:
+        text: All lines of the start.
+        failure: The line of the failure, and what is near it.
+        has_cache: Whether the cache has its size already.
+        is_ready: Whether the server runs already.
+    """
+    line = failure.line
+    of_cache = _LINES["of_cache"].search(failure.after)
+    stage = logs.stage_of(failure.around, _TABLE["stages"]).removesuffix("_of_metal")
     # Vulkan's line alone, and that of CUDA's pool, do not say what it was for
-    is_open = match[0].startswith(("Device memory", "CUDA error", "ROCm error"))
+    is_open = line[0].startswith(("Device memory", "CUDA error", "ROCm error"))
     where = stage or "buffer"
-    if match["layout"]:
+    if line["layout"]:
         where = "fit"
-    elif match["guardrail"]:
+    elif line["guardrail"]:
         where = "guardrail"
-    elif _LINES["host_buffer"].search(around):
+    elif _LINES["host_buffer"].search(failure.around):
         where = "host_cache" if of_cache else "host"
     elif is_ready:
         where = "serving"
@@ -429,20 +534,38 @@ def _failed_stage(
     return where
 
 
-def _tried(text: str, failed: re.Match[str]) -> tuple[Printed | None, Printed | None]:
-    """Return the size of an allocation that failed, and what was free, if the log has them."""
-    if failed["needed"]:
-        return Printed(failed["needed"], failed[0], GIB), Printed(
-            failed["available"], failed[0], GIB
+def _sizes_of_failure(text: str, line: re.Match[str]) -> _Sizes:
+    """Return what was wanted and what was free: by the line of the failure, or by the one that
+    has the size of the allocation.
+    """
+    if line["needed"]:
+        needed = Printed(line["needed"], line[0], GIB)
+        return _Sizes(needed, Printed(line["available"], line[0], GIB))
+    if line["estimate"]:
+        return _Sizes(Printed(line["estimate"], line[0], 10**9), None)
+    tried = _LINES["tried"].search(text)
+    if tried is None:
+        return _Sizes(None, None)
+    if tried["mib"]:
+        return _Sizes(Printed(tried["mib"], tried[0], MIB), None)
+    return _Sizes(Printed(tried["bytes"], tried[0]), None)
+
+
+def _with_limit_of_metal(refusal: LogRefusal, text: str, line: re.Match[str]) -> LogRefusal:
+    """Return the refusal with what was allocated on a Mac's GPU, and the most that Metal
+    recommends, if the log has them.
+    """
+    allocated = [*_LINES["metal"].finditer(text[: line.end()])]
+    if allocated:
+        last = allocated[-1]
+        return refusal._replace(
+            needed=Printed(last[1], last[0], MIB), limit=Printed(last[2], last[0], MIB)
         )
-    if failed["estimate"]:
-        return Printed(failed["estimate"], failed[0], 10**9), None
-    size = _LINES["tried"].search(text)
-    if size is None:
-        return None, None
-    if size["mib"]:
-        return Printed(size["mib"], size[0], MIB), None
-    return Printed(size["bytes"], size[0]), None
+    recommended = _LINES["recommended"].search(text)
+    if recommended:
+        unit = MIB if recommended[2] == "MiB" else 10**6
+        return refusal._replace(limit=Printed(recommended[1], recommended[0], unit))
+    return refusal
 
 
 def _projected(text: str) -> LogRefusal | None:
@@ -452,18 +575,21 @@ def _projected(text: str) -> LogRefusal | None:
     match = _LINES["projected"].search(text)
     if match is None:
         return None
-    needed, free = (Printed(number, match[0], MIB) for number in match.groups())
+    needed = Printed(match[1], match[0], MIB)
+    free = Printed(match[2], match[0], MIB)
     if needed.number <= free.number:
         return None
     return LogRefusal("unfinished", match[0], where="fitting", needed=needed, limit=free)
 
 
 def _not_fitted(text: str) -> LogRefusal | None:
-    fit = _LINES["not_fitted"].search(text)
-    if fit is None:
+    """Return that the fitting pass found nothing that fits; None if it did not say so."""
+    match = _LINES["not_fitted"].search(text)
+    if match is None:
         return None
-    needed, free = (Printed(fit[i], fit[0], MIB) for i in (1, 2))
-    return LogRefusal("out_of_memory", fit["message"], needed, free, "fit")
+    needed = Printed(match["needed"], match[0], MIB)
+    free = Printed(match["free"], match[0], MIB)
+    return LogRefusal("out_of_memory", match["message"], needed, free, "fit")
 
 
 # The figures beside the predicted ones
@@ -474,18 +600,13 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
     memory.
     """
     predicted = figures_of(" ".join(layout.pool(0, context).log_lines))
-    ollama = log.logged.get("all_kv_size")
-    if ollama:
-        kept = None
-        if log.architecture:
-            kept = _KEPT.get(log.architecture, 0)
-        if isinstance(layout, LlamaCppLayout):
-            size = layout.in_ollama(context, kept)
-        else:
-            size = None
+    of_ollama = log.logged.get("all_kv_size")
+    if of_ollama:
+        size = _size_in_ollama(log, layout, context)
         if size is not None:
-            predicted["all_kv_size"] = Printed(str(size), ollama.line)
-        return LogMemory(ollama.bytes, "the printed size"), logs.size_checks(log, predicted)
+            predicted["all_kv_size"] = Printed(str(size), of_ollama.line)
+        memory = LogMemory(of_ollama.bytes, "the printed size")
+        return memory, logs.size_checks(log, predicted)
     sizes = {name: figure for name, figure in log.logged.items() if name.endswith("_size")}
     if "draft_kv_size" not in predicted:  # of a drafter that is not known
         sizes.pop("draft_kv_size", None)
@@ -494,6 +615,18 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
         total = sum(figure.bytes for name, figure in predicted.items() if name.endswith("_size"))
         return LogMemory(total, "the cache as computed"), ()
     return LogMemory(total, "the printed sizes"), logs.size_checks(log, predicted)
+
+
+def _size_in_ollama(log: StartupLog, layout: CacheLayout, context: int) -> int | None:
+    """Return the bytes of the cache in Ollama's own engine; None for a layout that it does not
+    have.
+    """
+    if not isinstance(layout, LlamaCppLayout):
+        return None
+    kept = None
+    if log.architecture:
+        kept = _KEPT_BY_OLLAMA.get(log.architecture, 0)
+    return layout.in_ollama(context, kept)
 
 
 # What a log alone suggests
@@ -525,10 +658,10 @@ def _figures_of_context(log: StartupLog, refusal: LogRefusal) -> dict[str, Any]:
     found: dict[str, Any] = {"trained": None, "half_context": None}
     if is_beyond:
         found["trained"] = trained
-    elif context > _SHORT:
+    elif context > _SHORT_CONTEXT:
         found["half_context"] = context // 2
     elif context == 0:
-        found["half_context"] = 2 * _SHORT
+        found["half_context"] = 2 * _SHORT_CONTEXT
     tried = refusal.tried
     free = refusal.free
     is_too_large = tried is not None and free is not None and tried.bytes > 2 * free.bytes
@@ -575,13 +708,15 @@ def _figures_of_layers(log: StartupLog, refusal: LogRefusal) -> dict[str, Any]:
 
 
 def _typed_in(program: Program | None, found: tuple[Advice, ...]) -> tuple[Advice, ...]:
-    """Return the advice with what is typed in the program that contains llama.cpp, if one does."""
+    """Return the advice with what is typed in the program that contains llama.cpp, if one does:
+    'OLLAMA_NUM_PARALLEL=1' in Ollama instead of '-np 1'.
+    """
     if program is None:
         return found
     names = program.options
-    pattern = re.compile(
-        rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, names), key=len, reverse=True))})(?![\w-])"
-    )
+    # the longest first: '-fa on -ub 256' before '-fa on'
+    longest_first = sorted(map(re.escape, names), key=len, reverse=True)
+    pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(longest_first)})(?![\w-])")
     return tuple(
         each._replace(option=pattern.sub(lambda name: names[name[0]], each.option))
         for each in found
