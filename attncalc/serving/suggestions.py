@@ -82,6 +82,10 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     If 2 and 3 are not enough, 4 and 5 are combined with changes of 2. If nothing at all is enough,
     weights of so few bits that answers suffer are tried, and then the model's maximum context.
 
+    Example: the 131 GiB of Llama 3.1 70B do not fit on one H100. No kind of 2 is enough alone, but
+    --kv-dtype fp8 with --weights-dtype int4 is. Of 5, --gpus 4 --tp 4 is enough, and so is --gpus 2
+    --tp 2 with --weights-dtype fp8.
+
     Args:
         result: What does not fit.
         with_share: Whether a larger share of the GPU's memory is tried.
@@ -175,12 +179,12 @@ def _needed_to_start(result: FitResult) -> Change | None:
     memory for the cache; None if none is needed.
     """
     resolved = result.resolved
-    free = resolved.free_share
+    free = resolved.free_share  # '' if that is enough for the engine
     if free:
         return Change(
             f"{free} of the GPU's memory",
             f"{resolved.engine.share_option} {free}",
-            {"gpu_memory_utilization": free},
+            fields={"gpu_memory_utilization": free},
         )
     if not result.refusal:
         return None
@@ -191,7 +195,7 @@ def _needed_to_start(result: FitResult) -> Change | None:
     if not size:
         return None
     gib = size // GIB
-    return Change(f"{gib} GiB for the cache", f"--kv-memory {gib}GiB", {"kv_memory": size})
+    return Change(f"{gib} GiB for the cache", f"--kv-memory {gib}GiB", fields={"kv_memory": size})
 
 
 def _beginning_with(change: Change, request: FitRequest) -> Iterator[Suggestion]:
@@ -229,6 +233,7 @@ def _try_on_the_same_gpus(resolved: ResolvedRequest, *, with_share: bool) -> _Tr
 
 
 def _kinds(*, with_share: bool) -> list[Kind]:
+    """Return the kinds of changes on the same GPUs, with a larger share or without."""
     if with_share:
         return list(ON_THE_SAME_GPUS)
     return [kind for kind in ON_THE_SAME_GPUS if kind is not larger_share]
@@ -261,14 +266,16 @@ def _on_the_same_gpus(resolved: ResolvedRequest, tried: _Tried) -> list[Change]:
     if not tried.enough.keys() & UNNOTICED_KINDS:
         kinds = [changes for kind, changes in tried.too_small.items() if kind in UNNOTICED_KINDS]
         unnoticed = list(_together(kinds, resolved.request, most=2))[:1]
-    combined = _combinations(resolved, tried, [*unnoticed, *alone])
+    combined = _combined(resolved, tried, [*unnoticed, *alone])
     return [*unnoticed, *alone, *combined]
 
 
-def _combinations(
+def _combined(
     resolved: ResolvedRequest, tried: _Tried, found: Sequence[Change]
 ) -> Sequence[Change]:
-    """Return the combinations of kinds that are suggested beside the changes that were found."""
+    """Return the combinations of kinds that are suggested beside the changes that were found: any
+    without such a change, pairs with few, and else the narrower cache with narrower weights.
+    """
     kinds = tried.kinds_to_combine
     request = resolved.request
     if not found:
