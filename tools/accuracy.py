@@ -10,6 +10,7 @@ import json
 import re
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import mean, median
@@ -22,6 +23,7 @@ from training_classes import ROWS, cause_of, class_rows  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "tools"))
 import serving_classes  # noqa: E402
+import vllm_plans  # noqa: E402
 from measurements import Measurement, examples, measurements  # noqa: E402
 
 from attncalc.config.gpus import gpu  # noqa: E402
@@ -248,6 +250,29 @@ def planned() -> Iterator[str]:
         )
 
 
+def plans_of_vllm() -> Iterator[str]:
+    """Yield how many plans of vLLM's planner equal attncalc's, and why others are left out."""
+    all_rows = [row for version in vllm_plans.VERSIONS for row in vllm_plans.rows(version)]
+    planned = [row for row in all_rows if vllm_plans.is_planned(row)]
+    plans = [row for row in planned if "error" not in row]
+    models = {row["model"] for row in planned}
+    versions = ", ".join(vllm_plans.VERSIONS)
+    text = (
+        f"Of {len(plans):,} plans of vLLM's own planner (versions {versions}) for {len(models)} "
+        "models, all are equal to attncalc's: blocks, tokens and concurrency. In "
+        f"{len(planned) - len(plans)} more vLLM does not start, and `fit` says so or refuses the "
+        "model."
+    )
+    yield textwrap.fill(text, 120)
+    yield ""
+    yield "| left out | rows |"
+    yield "|---|---:|"
+    reasons = Counter(vllm_plans.why_not(row) for row in all_rows)
+    for reason, number in sorted(reasons.items()):
+        if reason:
+            yield f"| {reason} | {number} |"
+
+
 def pages(members: list[Measurement]) -> int:
     """Return the number of pages that published the runs."""
     return len({run.row["source"] for run in members})
@@ -317,11 +342,12 @@ SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "classes": classes,
     "served": served,
     "planned": planned,
+    "vllm": plans_of_vllm,
 }
 
 
 def main() -> None:
-    for page in sorted(PAGES.glob("*.md")):
+    for page in [PAGES.with_suffix(".md"), *sorted(PAGES.glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
         written = re.sub(
             rf"(<!-- tools/accuracy.py writes (\S+) -->\n).*?{END}",

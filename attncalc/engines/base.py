@@ -109,6 +109,7 @@ class EngineArgs:
     attentions: frozenset[str] = frozenset()
     # llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file
     blocks: int | None = None
+    sinks: bool = False  # whether a head has a learned logit beside those of the keys
     image_mask: bool = False  # whether the tokens of one image see each other
     vision_params: int = 0  # parameters of the layers of the model's vision tower
     vision_width: int = 0  # width of the vision tower; 0 if unknown

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..attention import Grouped
 from ..cost.common import check_source
 from ..cost.params import params
 from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
@@ -604,6 +605,11 @@ def _complete_args(
         model_type=model.model_type,
         attentions=frozenset(
             kind.label for _, layers in model.groups() for kind in layers.attentions
+        ),
+        sinks=any(
+            isinstance(kind, Grouped) and kind.sinks
+            for _, layers in model.groups()
+            for kind in layers.attentions
         ),
         image_mask=model.image_mask,
         vision_params=sum(tower.size_of_layers for tower in vision),

@@ -61,8 +61,17 @@ _IN_PLUGIN = {
     "florence2": Dropped("Florence2ForConditionalGeneration", "0.10.2"),
 }
 _PLUGIN = "https://github.com/vllm-project/bart-plugin"
-# {model_type: its class}: models that no version has.
+# {model_type: its class}: models that no version has, and that do not run with the code of
+# transformers either.
 _NEVER = {
+    "openai-gpt": "OpenAIGPTLMHeadModel",
+    "gpt_neo": "GPTNeoForCausalLM",
+    "gpt_neox_japanese": "GPTNeoXJapaneseForCausalLM",
+    "codegen": "CodeGenForCausalLM",
+    "xglm": "XGLMForCausalLM",
+    "xlm": "XLMWithLMHeadModel",
+    "xlnet": "XLNetLMHeadModel",
+    "rwkv": "RwkvForCausalLM",
     "t5": "T5ForConditionalGeneration",
     "mt5": "MT5ForConditionalGeneration",
     "umt5": "UMT5ForConditionalGeneration",

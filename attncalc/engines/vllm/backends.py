@@ -8,18 +8,22 @@ itself, whatever was given (`check_and_update_config`). `tools/vllm_plan.py` ask
 
 Not told apart: on Blackwell, 0.16 and 0.17 take CUTLASS_MLA for latents of models whose
 qk_nope_head_dim is not 128. ROCm's sparse backends have blocks of 1 to 64 tokens by version; this
-is 64.
+is 64. On Blackwell, windows of Gemma 3 and 4 keep blocks of 64 tokens beside a larger --block-size.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 
+from ...model import ModelSpec
 from ...records import NamedTuple
+from ..ds_mla import cache_roles, picks_latents
 from ..engine import Refusal
 from ..switches import Number
+from .layer_spec import HEAD_ROLES
 from .options import VllmArgs
 
 HOPPER = 9
 BLACKWELL = 10
+_RTX_BLACKWELL = 12
 # CacheConfig.DEFAULT_BLOCK_SIZE in config/cache.py.
 BLOCK_SIZE = 16
 # Intel GPUs (platforms/xpu.py, from 0.20 on get_preferred_block_size in
@@ -33,7 +37,12 @@ _WIDE_HEAD = 512
 # With the composite of Triton and FlashInfer, which reads image tokens in both directions, on
 # Blackwell (v1/attention/backends/triton_flashinfer.py).
 _HEADS_OF_COMPOSITE = (256, 512)
+# So many tokens have these two, and on AMD's GPUs a model with sinks: of ROCm's backends only
+# AITER's has them (v1/attention/backends/rocm_aiter_unified_attn.py), which vLLM's images have.
 _LARGE_BLOCK = 64
+# Elements of a head in FlashInfer (get_supported_head_sizes in
+# v1/attention/backends/flashinfer.py).
+_HEADS_OF_FLASHINFER = (64, 128, 256, 512)
 # model_types with ALiBi.
 _WITH_ALIBI = ("bloom",)
 # The first compute capability with fp8 in Triton's kernels.
@@ -95,7 +104,11 @@ _PICKED_LATENTS: Mapping[int, Mapping[Number, tuple[Backend, ...]]] = {
         (0, 18): (Backend("DEEPSEEK_V32_INDEXER", 64),),
         (0,): (Backend("FLASHMLA_SPARSE", 64, has_one_size=True),),
     },
+    _RTX_BLACKWELL: {(0,): (Backend("DEEPSEEK_V32_INDEXER", 32, default=64),)},
 }
+# On Blackwell, FlashInfer's kernel for picked latents in 16 bits is preferred up to so many heads
+# on a GPU, and FlashMLA's, which --dcp does not split, beyond.
+_HEADS_OF_SPARSE_FLASHINFER = 16
 
 
 def backends_of_latents(args: VllmArgs, *, are_picked: bool) -> tuple[Backend, ...]:
@@ -154,25 +167,31 @@ def default_of_heads(args: VllmArgs, head_sizes: frozenset[int]) -> int:
     is_composite = version.has_composite_backend and args.masks_images
     if args.capability == BLACKWELL and is_composite and head_sizes <= {*_HEADS_OF_COMPOSITE}:
         return _LARGE_BLOCK
+    if args.sinks and args.device.startswith("AMD") and version.has_blocks_of_aiter:
+        return _LARGE_BLOCK
     return BLOCK_SIZE
 
 
-def missing_backend(args: VllmArgs, roles: Set[str]) -> Refusal | None:
-    """Return why no attention backend runs on an NVIDIA GPU, in vLLM's words; None if one does.
-
-    `roles` are those of the caches of the model.
-    """
-    are_picked = "indexer" in roles and "latent" in roles
+def missing_backend(model: ModelSpec, args: VllmArgs) -> Refusal | None:
+    """Return why no attention backend runs on an NVIDIA GPU, in vLLM's words; None if one does."""
+    roles = cache_roles(model)
+    are_picked = picks_latents(model)
     if are_picked and args.capability < HOPPER:
         return Refusal(
             "No valid attention backend found: compute capability not supported",
             "Use a Hopper or a Blackwell GPU: vLLM has no kernel for others.",
         )
+    heads = int(model.main.leading.widths().n_heads) // args.tp
+    has_flashmla = args.capability == BLACKWELL and heads > _HEADS_OF_SPARSE_FLASHINFER
+    if are_picked and has_flashmla and args.dcp > 1 and args.kv_dtype.bits == 16:
+        return Refusal(
+            "DCP for FlashMLA sparse requires an fp8_ds_mla kv-cache", "Use --kv-dtype fp8."
+        )
     if "latent" in roles:
-        refusal = _unfit_block_size(args, are_picked=are_picked)
+        refusal = _unfit_block_size(args, are_picked="indexer" in roles)
         if refusal:
             return refusal
-    return _no_fp8_with_alibi(args) or _no_fp8_in_triton(args, roles)
+    return _no_fp8_with_alibi(args) or _no_fp8_in_triton(model, args)
 
 
 def _unfit_block_size(args: VllmArgs, *, are_picked: bool) -> Refusal | None:
@@ -197,18 +216,20 @@ def _no_fp8_with_alibi(args: VllmArgs) -> Refusal | None:
     )
 
 
-def _no_fp8_in_triton(args: VllmArgs, roles: Set[str]) -> Refusal | None:
+def _no_fp8_in_triton(model: ModelSpec, args: VllmArgs) -> Refusal | None:
     """Return why Triton's kernels have no cache in fp8 on a GPU older than compute capability 8.9;
     None if they have or are not used.
     """
     capability = args.compute_capability
     if capability is None or capability >= _FIRST_FP8 or args.kv_dtype.name != "fp8":
         return None
-    if "latent" in roles and args.version.checks_fp8_of_triton_mla:
+    if "latent" in cache_roles(model):
         kind = "MLA"
-    elif args.masks_images and args.version.checks_fp8_of_triton:
-        kind = "attention"
+        is_checked = args.version.checks_fp8_of_triton_mla
     else:
+        kind = "attention"
+        is_checked = args.version.checks_fp8_of_triton and not _runs_in_flashinfer(model, args)
+    if not is_checked:
         return None
     number = ".".join(map(str, capability))
     return Refusal(
@@ -216,3 +237,20 @@ def _no_fp8_in_triton(args: VllmArgs, roles: Set[str]) -> Refusal | None:
         f"capability {number}); native FP8 (fp8e4nv) requires SM89+",
         "Use --kv-dtype bf16.",
     )
+
+
+def _runs_in_flashinfer(model: ModelSpec, args: VllmArgs) -> bool:
+    """Return whether FlashInfer runs all layers, as the only kernels for fp8 beside Triton's before
+    Hopper.
+
+    It has no sinks, no image tokens that see each other and no cross-attention, and few head sizes.
+    """
+    if args.sinks or args.masks_images or args.source is not None:
+        return False
+    head_sizes = {
+        int(cached.width)
+        for _, layers in model.groups()
+        for cached in layers.cache()
+        if cached.role in HEAD_ROLES
+    }
+    return head_sizes <= {*_HEADS_OF_FLASHINFER}

@@ -223,7 +223,7 @@ class Vllm(Engine[VllmArgs]):
         if missing:
             return missing
         if args.device.startswith("NVIDIA"):
-            refusal = missing_backend(args, cache_roles(model))
+            refusal = missing_backend(model, args)
             if refusal:
                 return refusal
         rows = padded_vocabulary(model)

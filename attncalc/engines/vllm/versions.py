@@ -249,6 +249,10 @@ class VllmVersion(Version):
     has_sparse_flashinfer_on_hopper = since(
         (0, 30), "v1/attention/backends/mla/flashinfer_mla_sparse_sm90.py"
     )
+    # On AMD's GPUs a model with sinks has AITER's blocks of 64 tokens.
+    has_blocks_of_aiter = since(
+        (0, 19), "get_preferred_block_size in v1/attention/backends/rocm_aiter_unified_attn.py"
+    )
     # On Blackwell, models whose image tokens see each other have a backend of two, with blocks of
     # 64 tokens.
     has_composite_backend = since((0, 30), "v1/attention/backends/triton_flashinfer.py")
