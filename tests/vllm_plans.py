@@ -37,6 +37,7 @@ NOT_PLANNED = {
     "does not recognize this architecture": "the config's class is in the repository's own code",
     "Can't load": "a processor's file is needed",
     "ZeroDivisionError": "a pooling model without a cache",
+    "No MXFP4 MoE backend": "the kernels for MXFP4 are stubs",
     "Install a FlashInfer build": "it depends on the build of FlashInfer, which is a stub",
     "TooLong": "tracing transformers' code with meta tensors does not end",
     "pin_memory=True": "the machine has no pinned memory",
@@ -94,6 +95,8 @@ def why_not(row: dict[str, Any]) -> str:
     if row["model"] in EXCEPTIONS:
         return f"{row['model']}: {EXCEPTIONS[row['model']]}"
     error = row.get("error", "")
+    if error == "AssertionError: ":
+        return "vLLM does not say why it does not start"
     for part, reason in NOT_PLANNED.items():
         if part in error:
             return reason
@@ -104,6 +107,11 @@ def ours(row: dict[str, Any]) -> dict[str, Any]:
     """Return attncalc's plan of a row, or why it says that vLLM does not start."""
     settings = dict(row["settings"])
     device = settings.pop("device", "h100")
+    drafter = json.loads(settings.pop("speculative", "{}"))
+    if drafter:
+        settings["speculative_tokens"] = drafter["num_speculative_tokens"]
+    if drafter.get("method") == "mtp":
+        settings["speculative_layers"] = 1
     try:
         asked = model(row["model"])
         result = fit(

@@ -411,7 +411,9 @@ def make_models(config: Any, rank: int, settings: Settings) -> None:
 
     models = [config.model_config]
     speculative = config.speculative_config
-    if speculative is not None and speculative.draft_model_config is not None:
+    # n-grams are looked up in the prompt: their "draft model" is the model itself
+    has_draft = speculative is not None and speculative.method != "ngram"
+    if has_draft and speculative.draft_model_config is not None:
         models.append(speculative.draft_model_config)
     config.compilation_config.static_forward_context.clear()
     with set_current_vllm_config(config):

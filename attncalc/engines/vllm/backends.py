@@ -104,7 +104,7 @@ _PICKED_LATENTS: Mapping[int, Mapping[Number, tuple[Backend, ...]]] = {
         (0, 18): (Backend("DEEPSEEK_V32_INDEXER", 64),),
         (0,): (Backend("FLASHMLA_SPARSE", 64, has_one_size=True),),
     },
-    _RTX_BLACKWELL: {(0,): (Backend("DEEPSEEK_V32_INDEXER", 32, default=64),)},
+    _RTX_BLACKWELL: {(0,): (Backend("DEEPSEEK_V32_INDEXER", 64),)},
 }
 # On Blackwell, FlashInfer's kernel for picked latents in 16 bits is preferred up to so many heads
 # on a GPU, and FlashMLA's, which --dcp does not split, beyond.
@@ -167,7 +167,9 @@ def default_of_heads(args: VllmArgs, head_sizes: frozenset[int]) -> int:
     is_composite = version.has_composite_backend and args.masks_images
     if args.capability == BLACKWELL and is_composite and head_sizes <= {*_HEADS_OF_COMPOSITE}:
         return _LARGE_BLOCK
-    if args.sinks and args.device.startswith("AMD") and version.has_blocks_of_aiter:
+    # AITER's kernel has values as wide as keys
+    has_aiter = args.device.startswith("AMD") and len(head_sizes) == 1
+    if args.sinks and has_aiter and version.has_blocks_of_aiter:
         return _LARGE_BLOCK
     return BLOCK_SIZE
 
