@@ -40,6 +40,7 @@ NOT_PLANNED = {
     "No MXFP4 MoE backend": "the kernels for MXFP4 are stubs",
     "Install a FlashInfer build": "it depends on the build of FlashInfer, which is a stub",
     "TooLong": "tracing transformers' code with meta tensors does not end",
+    "requires UVA support": "the machine has no memory that a GPU reads too",
     "pin_memory=True": "the machine has no pinned memory",
     "is NoPE-only": "the file is cut, and its class has rotary positions by default",
     "not enough values to unpack": "a kernel's size comes from a stub",
@@ -52,6 +53,8 @@ WINDOWS_OF_64 = (
 )
 # {model: why its plan differs}
 EXCEPTIONS = {
+    "default-glm5_next": "its pools have 16 tokens, where GLM-5.3-Flash has 4, and align blocks "
+    "otherwise",
     "default-zaya": "attncalc refuses its convolution, and vLLM runs it with transformers' code",
     "step-3.7-flash": "the file names a class that is not vLLM's, and attncalc goes by model_type",
     "minicpm3-4b": "attncalc refuses: vLLM caches the keys and values of all heads",

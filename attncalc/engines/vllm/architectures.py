@@ -93,6 +93,8 @@ _NEVER = {
 }
 
 
+# The same before vLLM ran more classes of transformers.
+_LATE = {"biogpt": "BioGptForCausalLM"}
 # model_types whose classes are not cut into pipeline stages (SupportsPP of the classes in
 # model_executor/models of 0.32.0).
 _WITHOUT_STAGES = (
@@ -111,6 +113,8 @@ def missing_model(model: ModelSpec, args: VllmArgs) -> Refusal | None:
     if args.pp > 1 and model_type in _WITHOUT_STAGES:
         return Refusal("Pipeline parallelism is not supported for this model", "Use --tp.")
     never = _NEVER.get(model_type)
+    if not args.version.runs_more_of_transformers:
+        never = never or _LATE.get(model_type)
     if never:
         return Refusal(
             f"Model architectures ['{never}'] are not supported for now",

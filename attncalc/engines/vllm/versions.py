@@ -267,6 +267,11 @@ class VllmVersion(Version):
     checks_fp8_of_alibi = since(
         (0, 27), "FlashAttentionImpl in v1/attention/backends/flash_attn.py"
     )
+    # Classes of transformers run if their attention can be set, and not only if they say that they
+    # are compatible.
+    runs_more_of_transformers = since(
+        (0, 30), "_try_resolve_transformers in model_executor/models/registry.py"
+    )
     # A step is long enough for one video, if image tokens see each other.
     steps_hold_videos = since((0, 22), "_get_min_mm_batched_tokens in engine/arg_utils.py")
     # A model with an indexer uses fp8_ds_mla unless kv_cache_dtype is bfloat16.
