@@ -449,10 +449,6 @@ def plan(folder: str, settings: Settings, longest: int | None) -> dict[str, Any]
     """Return what vLLM plans for the model in a folder."""
     import vllm.v1.core.kv_cache_utils as planner
     from vllm.config import set_current_vllm_config
-    from vllm.v1.attention.backends.utils import (
-        get_supported_kv_cache_layouts,
-        resolve_kv_cache_layout,
-    )
 
     config = engine_config(folder, settings, longest)
     stages = []
@@ -467,9 +463,7 @@ def plan(folder: str, settings: Settings, longest: int | None) -> dict[str, Any]
         if any(getattr(spec, "non_causal", False) for spec in all_specs.values()):
             config.scheduler_config.enable_chunked_prefill = False
             config.cache_config.enable_prefix_caching = False
-        supported = get_supported_kv_cache_layouts(list(backends.values()))
-        names = [one.name for one in supported]
-        resolve_kv_cache_layout(config, [names], list(all_specs.values()))
+        check_layout(config, all_specs, backends)
         memory = [int(settings.memory_gib * 2**30)] * settings.pp
         cache = planner.get_kv_cache_configs(config, stages, memory)[0]
         tokens, concurrency = planner.get_kv_cache_capacity(config, cache)
@@ -483,6 +477,19 @@ def plan(folder: str, settings: Settings, longest: int | None) -> dict[str, Any]
         "groups": [group_facts(group) for group in cache.kv_cache_groups],
         "backends": sorted({backend.get_name() for backend in backends.values()}),
     }
+
+
+def check_layout(config: Any, specs: Mapping[str, Any], backends: Mapping[str, Any]) -> None:
+    """Raise what vLLM raises if the backends have no common layout; versions before 0.28 do not
+    ask.
+    """
+    from vllm.v1.attention.backends import utils
+
+    if not hasattr(utils, "resolve_kv_cache_layout"):
+        return
+    supported = utils.get_supported_kv_cache_layouts(list(backends.values()))
+    names = [one.name for one in supported]
+    utils.resolve_kv_cache_layout(config, [names], list(specs.values()))
 
 
 def group_facts(group: Any) -> str:
