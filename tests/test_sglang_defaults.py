@@ -402,3 +402,10 @@ def test_a_drafter_has_layers_or_tokens() -> None:
         for b in (0, 1)
     ]
     assert found == [False, True, True, True]
+
+
+def test_a_model_that_sglang_lacks_does_not_start() -> None:
+    """SGLang 0.5.23: "has no SGlang implementation", says srt/model_loader/utils.py."""
+    found = fit("falcon-7b", gpu="h100", engine="sglang", context=2048)
+    assert found.refusal is not None
+    assert "FalconForCausalLM has no SGlang implementation" in found.refusal.reason

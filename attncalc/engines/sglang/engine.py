@@ -30,6 +30,26 @@ _FEWER_REQUESTS = (64, 16, 4)
 # quant_methods that QUANTIZATION_METHODS (layers/quantization) does not have in 0.5.23.
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet", "hqq", "torchao", "fbgemm_fp8")
 
+# {model_type: its class}: models that SGLang lacks (srt/models of 0.5.23), and cannot run with the
+# code of transformers (srt/model_loader/utils.py).
+_MISSING = {
+    "bamba": "BambaForCausalLM",
+    "biogpt": "BioGptForCausalLM",
+    "bloom": "BloomForCausalLM",
+    "codegen": "CodeGenForCausalLM",
+    "falcon": "FalconForCausalLM",
+    "gpt_neo": "GPTNeoForCausalLM",
+    "gpt_neox_japanese": "GPTNeoXJapaneseForCausalLM",
+    "jamba": "JambaForCausalLM",
+    "mpt": "MptForCausalLM",
+    "openai-gpt": "OpenAIGPTLMHeadModel",
+    "rwkv": "RwkvForCausalLM",
+    "xglm": "XGLMForCausalLM",
+    "xlm": "XLMWithLMHeadModel",
+    "xlnet": "XLNetLMHeadModel",
+    "zamba2": "Zamba2ForCausalLM",
+}
+
 
 class Sglang(Engine[SglangArgs]):
     name = "sglang"
@@ -187,6 +207,13 @@ class Sglang(Engine[SglangArgs]):
         return args.version.sizes_pools_after_drafter
 
     def refusal(self, model: ModelSpec, args: SglangArgs) -> Refusal | None:
+        missing = _MISSING.get(model.model_type or "")
+        if missing:
+            return Refusal(
+                f"{missing} has no SGlang implementation and the Transformers implementation is "
+                "not compatible with SGLang",
+                "Use another --engine.",
+            )
         if args.version.refuses_long_context:
             return super().refusal(model, args)
         return None
