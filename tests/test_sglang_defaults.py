@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tables import each
 
+from attncalc import fit
 from attncalc.engines.sglang.engine import ENGINE
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.share import (
