@@ -5,12 +5,14 @@ that are not valid.
 import math
 import os
 import struct
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import gguf
 import pytest
-from asking import Ask, refusal, results
+from asking import REPOSITORY, Ask, refusal, results
 from gguf_files import (
     CONTEXT,
     D_HEAD,
@@ -41,6 +43,9 @@ from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.ggml import GGML_TYPES, TYPES_BY_NAME
 from attncalc.model import ModelSpec
+
+sys.path.append(str(REPOSITORY / "tools"))
+gguf_keys = import_module("gguf_keys")
 
 Type = gguf.GGMLQuantizationType
 OF_THE_PACKAGE = [name for name in ARCHITECTURES if name in gguf.MODEL_ARCH_NAMES.values()]
@@ -110,6 +115,20 @@ def test_the_keys_of_the_gguf_package_are_known() -> None:
     names = {name.removeprefix("{arch}.").replace("{dense}", "dense_2") for name in names}
     assert len(names) > 100
     assert {name for name in names if not name.startswith("rope.")} <= words(KNOWN_KEYS)
+
+
+def test_known_keys_are_read_from_llama_arch_cpp_and_from_the_library() -> None:
+    source = b'{ LLM_KV_KDA_HEAD_DIM, "%s.kda.head_dim" },\n{ LLM_KV_PLE_LAYERS, "%s.ple.layers" },'
+    library = b"\0%s.kda.head_dim\0%s.ple.layers\0%s..\0%s.Block\0no %s.key\0"
+    assert gguf_keys.keys_of(source) == gguf_keys.keys_of(library) == {"kda.head_dim", "ple.layers"}
+    text = gguf_keys.text_of({"ple.layers", "kda.head_dim", "rope.freq_base"}, "b11739")
+    assert text.splitlines()[-1] == "kda.head_dim ple.layers"
+
+
+def test_keys_that_llama_cpp_added_until_b11739_are_known() -> None:
+    added = {"expert_latent_length", "attention.indexer.types", "attention.indexer.block_size"}
+    added |= {"hyper_connection.magnitude", "kda.safe_gate", "ple.layers", "decision.block_count"}
+    assert added <= words(KNOWN_KEYS)
 
 
 # The format
