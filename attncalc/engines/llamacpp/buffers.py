@@ -164,13 +164,16 @@ def model_window(cache_specs: Sequence[CacheSpec], *, fork: bool) -> int | None:
     """Return the tokens of the sliding window; None if llama.cpp stores windows like full
     attention.
 
-    Only a model that has layers with a window and layers without gets a buffer for windows.
-    ik_llama.cpp has none.
+    Only a model that has layers with a window and layers without gets a buffer for windows, and
+    LFM2, whose attention layers all have one. ik_llama.cpp has none.
 
     Raises AttncalcError if there are several windows.
     """
     found = reaches(cache_specs)
-    if fork or None not in found:
+    # only LFM2's recurrent layers have no state but a convolution
+    roles = {cached.role for cached in cache_specs}
+    is_lfm2 = "convolution" in roles and "state" not in roles
+    if fork or (None not in found and not is_lfm2):
         return None
     windows = [reach for reach in found if reach is not None]
     if len(set(windows)) > 1:

@@ -303,7 +303,7 @@ def _v_places(graph: Graph) -> int:
     V is transposed.
     """
     if graph.release.has_places:
-        return graph.v_row * 8 * (2 if graph.window_cells else 1)
+        return graph.v_row * 8 * (2 if graph.window_cells and graph.full_cells else 1)
     return 0
 
 
@@ -322,6 +322,8 @@ def _logits(whole: ModelSpec, run: _Pass) -> _Peak:
     size = rows * vocab * F32 + run.bytes_of(run.d) + run.inputs
     head = run.graph.from_host.get("head")
     if head:
+    if not graph.full_cells:
+        cells = first = 0
         size = size + symbol(
             "head_from_host", head, "bytes of the lm head that is copied from the host"
         )

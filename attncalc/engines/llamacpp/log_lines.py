@@ -91,6 +91,8 @@ class Start(Keeper):
         if self.per_slot:
             yield "llama_kv_cache_dsv4: creating DSV4 raw KV cache"
             buffers = (_NO_LAYERS, *buffers)
+        elif self.window and all(buffer.windowed for buffer in buffers):  # LFM2 with a window
+            buffers = (_NO_LAYERS, *buffers)
         for buffer in buffers:
             cells = int(buffer.cells(full, windows))
             k = streams * cells * buffer.cell_k

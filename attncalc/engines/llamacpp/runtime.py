@@ -18,7 +18,7 @@ from ...units import BYTES, GIB, human
 from ..base import Detail
 from ..multi_token import prediction_layers
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
-from .buffers import has_pools, model_window, padded, stream_cells
+from .buffers import has_pools, model_window, padded, reaches, stream_cells
 from .compute_buffer import ComputeBuffer, Graph, compute_buffer
 from .log_lines import buffer_lines
 from .offload import held_layers
@@ -226,7 +226,12 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         per_slot=per_slot,
     )
     streams = slots if per_slot else args.streams(slots)
-    masked = int(full) if any(cached.per == "token" for cached in caches) else 0
+    # a mask of the whole context, unless all layers have a buffer for windows
+    masked = 0
+    if any(cached.per == "token" for cached in caches) and (
+        window is None or None in reaches(caches)
+    ):
+        masked = int(full)
     pools = 0
     if per_slot:  # masks of pools of 4 and of 128, and one of the indexer
         pools = int(padded(ceil_div(full, 4)))
