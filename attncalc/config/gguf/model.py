@@ -239,6 +239,8 @@ class _Reader:
             "sources": [f"its GGUF file, read as llama.cpp's {self.keys.architecture}"],
             "notes": self.notes,
             "dtype": "fp16",
+            # the engines decide by it that flash attention is off
+            "model_type": "grok-1" if self.keys.architecture == "grok" else None,
             "d_model": self.d_model,
             "norm": "layernorm" if layer_norm else "rmsnorm",
             "final_norm": None if has[final] else False,

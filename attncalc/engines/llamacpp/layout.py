@@ -38,7 +38,7 @@ from .buffers import (
     with_v_of_latents,
 )
 from .log_lines import Start
-from .options import DEFAULT_BATCH, MAX_SEQUENCES, LlamacppArgs
+from .options import DEFAULT_BATCH, MAX_SEQUENCES, WITHOUT_FLASH, LlamacppArgs
 from .placement import HOST, placement_of
 from .versions import VERSION
 
@@ -504,6 +504,12 @@ def _check_args(args: LlamacppArgs) -> None:
         )
 
 
+    if args.model_type in WITHOUT_FLASH and v_type.group:
+        raise AttncalcError(
+            f"llama.cpp needs flash attention for V in {TYPES[v_type.name]}, and turns it off for "
+            "Grok",
+            "use --cache-type-v f16",
+        )
 def _padded_cells(free: int, streams: int, cell: int) -> int:
     """Return how many cells of `cell` bytes fit in `free` bytes, of all streams, each a multiple of
     PADDING.

@@ -33,6 +33,9 @@ from .versions import LlamaCppVersion, llamacpp_version
 MAX_SEQUENCES = 256
 # llama_max_devices (src/llama.cpp) and GGML_CUDA_MAX_DEVICES (ggml/include/ggml-cuda.h).
 MAX_GPUS = 16
+# The model_types for which llama.cpp turns flash attention off (llama_init_from_model): Grok-1, and
+# Grok-2, whose config.json has the model_type of another model.
+WITHOUT_FLASH = ("grok-1", "git")
 # Defaults of -ub and -b (common/common.h).
 DEFAULT_UBATCH = 512
 DEFAULT_BATCH = 2048

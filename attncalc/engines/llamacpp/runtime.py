@@ -22,7 +22,7 @@ from .buffers import has_pools, model_window, padded, reaches, stream_cells
 from .compute_buffer import ComputeBuffer, Graph, compute_buffer
 from .log_lines import buffer_lines
 from .offload import held_layers
-from .options import LlamacppArgs
+from .options import WITHOUT_FLASH, LlamacppArgs
 from .placement import placement_of
 from .tensors import largest_on_host
 from .versions import llamacpp_version
@@ -249,6 +249,8 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     flash = args.flash_attn != "off" and bool(args.flash_attn or release.flash_attention or v.group)
     kinds = [layers.attention for layers in whole.main.distinct()]
     # the scores multiply weights, which are on the GPU: sinks (gpt-oss), or W_v of MLA
+    if args.model_type in WITHOUT_FLASH:
+        flash = False
     has_weights = any(isinstance(kind, Latent) or getattr(kind, "sinks", False) for kind in kinds)
     attends = not args.no_kv_offload or (release.short_masks and (flash or has_weights))
     has_cache_there = args.no_kv_offload or (facts.first and is_partial and not args.on_cpu)
