@@ -407,7 +407,7 @@ def test_chunks_are_stored_like_windows_and_facts_list_the_options() -> None:
     # 8192 + 4096 cells of a chunk
     assert cache_layout.needed(1, 65536) == (12 * 65536 + 36 * 12288) * 2 * 8 * 128 * 2
     assert cache_layout.facts == (
-        "as in llama-cpp-python 0.3.36",
+        "build b11739",
         "n_seq_max 1",
         "K f16, V f16",
         "n_ubatch 4096",

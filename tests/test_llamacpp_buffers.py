@@ -308,7 +308,7 @@ def test_formulas_evaluate_to_their_figures(name: str, args: dict[str, Any]) -> 
 def test_unknown_versions_are_errors(text: str) -> None:
     with pytest.raises(AttncalcError, match="no such version") as raised:
         llamacpp_version(text)
-    assert "b11258" in (raised.value.tip or "")
+    assert "b11739" in (raised.value.tip or "")
 
 
 def test_releases_are_newer_than_every_change() -> None:

@@ -65,12 +65,12 @@ def windowed(window: int) -> ModelSpec:
 
 
 GRAPHS: list[tuple[dict[str, Any], dict[str, int]]] = [
-    # 500 tokens are 512 cells; a micro-batch has 512 tokens, and a server samples one per slot
-    ({}, {"full_cells": 512, "streams": 1, "ubatch": 512, "rows": 1, "window_cells": 0}),
+    # 500 tokens are 512 cells; a micro-batch has 500 tokens, and a server samples one per slot
+    ({}, {"full_cells": 512, "streams": 1, "ubatch": 500, "rows": 1, "window_cells": 0}),
     ({"context": 513}, {"full_cells": 768, "ubatch": 512}),
-    # the micro-batch is cut to the cells of all streams
-    ({"context": 200}, {"full_cells": 256, "ubatch": 256}),
-    ({"context": 200, "sequences": 2}, {"full_cells": 256, "streams": 2, "ubatch": 512}),
+    # the micro-batch is cut to the tokens of all slots, before these are padded
+    ({"context": 200}, {"full_cells": 256, "ubatch": 200}),
+    ({"context": 200, "sequences": 2}, {"full_cells": 256, "streams": 2, "ubatch": 400}),
     ({"ubatch": 100}, {"ubatch": 100}),
     # as many tokens of every slot: 3 * 34
     ({"ubatch": 100, "sequences": 3}, {"ubatch": 102, "streams": 3, "rows": 3}),
@@ -82,7 +82,7 @@ GRAPHS: list[tuple[dict[str, Any], dict[str, int]]] = [
     # rows of logits: of sampled tokens, of drafted ones too, of every token in old builds, or as
     # given
     ({"sequences": 3, "speculative_tokens": 2}, {"rows": 9}),
-    ({"engine_version": OLD}, {"rows": 512}),
+    ({"engine_version": OLD}, {"rows": 500}),
     ({"engine_version": OLD, "ubatch": 64}, {"rows": 64}),
     ({"n_outputs_max": 20}, {"rows": 20}),
     ({"n_outputs_max": 20, "ubatch": 10}, {"rows": 10}),

@@ -251,7 +251,7 @@ def test_versions_are_read_as_the_wheels_write_them() -> None:
             "llamacpp",
             ["b0", "b012", "b100000", "11258", "", "0.3.35", "xb1"],
             "--engine-version {}: llama.cpp has no such version",
-            "known: builds as b11258, releases as v0.5.0, 0.3.36 (of llama-cpp-python), ik "
+            "known: builds as b11739, releases as v0.5.0, 0.3.36 (of llama-cpp-python), ik "
             "(ik_llama.cpp)",
         ),
     ],
@@ -384,10 +384,15 @@ def test_share_shrinks_with_the_vision_tower() -> None:
         assert for_vision(args, "0.8") == expected
 
 
-def test_releases_of_llama_cpp_python_are_as_the_newest_build() -> None:
+def test_the_default_and_releases_are_as_the_newest_build() -> None:
     for name in _switches(LlamaCppVersion):
-        builds = {getattr(llamacpp_version(text), name) for text in (None, "0.3.36", "b99999")}
+        builds = {getattr(llamacpp_version(text), name) for text in (None, "v0.5.0", "b99999")}
         assert builds == {list(_switches(LlamaCppVersion)[name].steps.values())[-1]}, name
+
+
+def test_llama_cpp_python_has_a_build_of_its_own() -> None:
+    """Commit 0c1e57098 of llama.cpp, in the changelog of 0.3.36, is b11312."""
+    assert llamacpp_version("0.3.36").number == llamacpp_version("b11312").number
 
 
 def test_the_fork_is_an_old_build_with_flash_attention() -> None:

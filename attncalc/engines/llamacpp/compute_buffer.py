@@ -17,6 +17,9 @@ bytes:
 - experts: each token has k copies, so ff is k ff_e; the k outputs of width d fit into the place of
   gate and up, or not.
 
+Without a GPU the buffer is the host's, and has the embeddings of the pass too, d u. From b11400 on
+there are two of these, which every moment has, and Q's place is no wider than d.
+
 Example: Qwen3-8B with 4,096 cells and a micro-batch of 512 on one GPU. Masks: 2 B * 4096 * 512 = 4
 MiB. MLP:
 (3 * 12288 + 2 * 4096 + 4096) * 4 * 512 B = 96 MiB. Together 100 MiB, as ggml's allocator finds for
@@ -34,7 +37,7 @@ from types import MappingProxyType
 from ...attention.kind import Attention
 from ...attention.latent import Latent
 from ...model import Layers, ModelSpec
-from ...quantity import Quantity, maximum, named, quantity, symbol
+from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
 from ...records import NamedTuple
 from ...units import DType, dtype
 from ..runtime import Term
@@ -90,6 +93,9 @@ class Graph(NamedTuple):
     # an MLP), "other" (of layers), and "head" (lm head) for many rows of logits
     from_host: Mapping[str, int] = MappingProxyType({})
     on_cpu: bool = False  # whether there is no GPU: this buffer is the host's
+    k_rotated: bool = False  # whether K is quantized, for which Q is rotated
+    # whether V is, for which the attention's output is rotated back, or is cast from f32
+    v_rotated: bool = False
     attends: bool = True  # whether the GPU computes attention; otherwise the host does
     # The dtypes of K and V of layers whose attention the GPU computes from copies of a cache on the
     # host
@@ -102,6 +108,13 @@ class Graph(NamedTuple):
         if self.gpus > 1 and self.pipelined:
             return COPIES
         return 1
+
+    @property
+    def mixes_on_cpu(self) -> bool:
+        """Whether there is no GPU, and the graph has inputs for batches that mix tokens and
+        embeddings, which that of compressed attention has not.
+        """
+        return self.on_cpu and self.release.mixes_inputs and not self.pool_cells
 
 
 class ComputeBuffer(NamedTuple):
@@ -134,6 +147,7 @@ class _Pass(NamedTuple):
     linear: bool  # whether the model has recurrent layers
     mixture: bool  # whether the model has experts
     latent: bool  # whether the model has MLA
+    picked: int = 0  # without a GPU, bytes of what an indexer picks, and of its mask
 
     @property
     def cells(self) -> Quantity:
@@ -178,9 +192,10 @@ def _compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> Compute
         high += graph.from_host.get("other", 0)
     if graph.release.short_masks:
         # the embeddings of a pass are in the host's buffer, which is this one without a GPU
+        embeddings = run.bytes_of(2 * run.d if graph.mixes_on_cpu else run.d)
         if graph.on_cpu:
-            total = total + run.bytes_of(run.d)
-        high += int(run.bytes_of(run.d))
+            total = total + embeddings
+        high += int(embeddings)
     elif graph.flash and graph.attends:
         # the masks may leave gaps that the logits do not fit into
         high += int(_masks(graph, run.tokens, converted=True))
@@ -221,7 +236,27 @@ def _pass_and_masks(whole: ModelSpec, graph: Graph) -> tuple[_Pass, list[Term]]:
         mixture=whole.has_experts,
         latent=any(isinstance(layers.attention, Latent) for _, layers in whole.groups()),
     )
+    picked = _picked(whole, run)
+    if picked:
+        label = "keys that the indexer picks in all layers, and its mask"
+        terms.append(("picked_bytes", label, picked))
+        run = run._replace(picked=named(picked, "picked_bytes", f"bytes of the {label}"))
     return run, terms
+
+
+def _picked(whole: ModelSpec, run: _Pass) -> Quantity | None:
+    """Return the bytes of the keys that an indexer (DSA) picks in all layers, which stay until the
+    end of the pass, and of its mask; None without an indexer, or with a GPU.
+    """
+    if not run.graph.on_cpu:
+        return None
+    kinds = [layers.attention for _, layers in whole.symbolic().groups()]
+    tops = [kind.index_topk for kind in kinds if isinstance(kind, Latent)]
+    top = next((top for top in tops if top), None)
+    if top is None:
+        return None
+    keys = run.bytes_of(run.layers * minimum(top, run.cells))
+    return quantity(keys + run.cells * run.tokens * F16)
 
 
 def _peaks(groups: Sequence[Layers], whole: ModelSpec, run: _Pass) -> dict[str, _Peak]:
@@ -287,6 +322,8 @@ def _masks(graph: Graph, tokens: int, *, converted: bool) -> Quantity:
     """
     cells: int = symbol("cells", graph.full_cells, "cells of a stream")
     first = cells
+    if not graph.full_cells:
+        cells = first = 0
     if graph.window_cells:
         first = symbol("window_cells", graph.window_cells, "cells of a sliding window")
         cells = cells + first
@@ -322,14 +359,14 @@ def _logits(whole: ModelSpec, run: _Pass) -> _Peak:
     size = rows * vocab * F32 + run.bytes_of(run.d) + run.inputs
     head = run.graph.from_host.get("head")
     if head:
-    if not graph.full_cells:
-        cells = first = 0
         size = size + symbol(
             "head_from_host", head, "bytes of the lm head that is copied from the host"
         )
     behind = max((_behind_experts(layers, run) for _, layers in whole.groups()), default=0)
     if behind and int(rows * vocab * F32) > int(behind):
         size = size + behind + run.bytes_of(run.d)
+    if run.graph.mixes_on_cpu:
+        size = size + run.masks + run.bytes_of(2 * run.d)
     if run.graph.gpus > 1:
         copies = _masks(run.graph._replace(first=False), run.tokens, converted=False)
         size = size + named(copies, "copied_mask_bytes", "bytes of the masks' copies")
@@ -364,7 +401,9 @@ def _attention(layers: Layers, run: _Pass) -> _Peak | None:
         from_host = 0
     if not graph.flash:
         scores = run.bytes_of(widths.n_heads * _cells(layers, run))
-        size = scores + run.masks + from_host + run.bytes_of(2 * h + 2 * d + gate) + run.inputs
+        elements = _elements_without_flash(h, d, graph, is_fused=getattr(kind, "fused", False))
+        elements = elements + gate
+        size = scores + run.masks + from_host + run.bytes_of(elements) + run.inputs
         return _Peak(quantity(size), _GAPS)
     f16 = dtype("fp16")
     copies = graph.release.f16_cache_copy
@@ -389,6 +428,21 @@ def _attention(layers: Layers, run: _Pass) -> _Peak | None:
     elements = 2 * h + 2 * d + (0 if graph.release.short_masks else 2 * kv)
     size = run.attention_masks + run.bytes_of(elements) + run.inputs
     return _Peak(quantity(size), _CLOSE if graph.release.short_masks else _GAPS)
+
+
+def _elements_without_flash(h: int, d: int, graph: Graph, *, is_fused: bool) -> int:
+    """Return the elements per token beside the scores of queries of `h` elements.
+
+    Without a GPU Q is a part of the tensor of Q, K and V in models that have one. Since b11400 one
+    of Q and the output fits into a place as wide as the model.
+    """
+    if is_fused and graph.on_cpu and graph.release.short_masks:
+        return h + (2 if graph.mixes_on_cpu else 1) * d
+    if not graph.mixes_on_cpu:
+        return 2 * h + 2 * d
+    if int(h) > int(d):
+        return 2 * h + 3 * d
+    return h + 3 * d
 
 
 def _cells(layers: Layers, run: _Pass) -> int:
@@ -439,6 +493,8 @@ def _latent_attention(kind: Latent, run: _Pass) -> _Peak:
     latent = kind.kv_lora_rank + kind.d_rope
     d_qk = kind.d_nope + kind.d_rope
     scores = 0 if graph.flash else run.bytes_of(kind.n_heads * run.cells)
+    if graph.on_cpu and graph.release.short_masks:
+        return _latent_attention_on_cpu(kind, run, scores)
     if kind.index_topk is not None:
         elements = kind.n_heads * (d_qk + 2 * latent) + 2 * run.d + run.layers * kind.index_topk
         masks = run.bytes_of(2 * run.cells)
@@ -450,6 +506,28 @@ def _latent_attention(kind: Latent, run: _Pass) -> _Peak:
     exact = graph.flash and graph.release.short_masks and not graph.k_copied
     size = scores + run.masks + copied + run.bytes_of(elements) + run.inputs
     return _Peak(quantity(size), _CLOSE if exact else _LATENT)
+
+
+def _latent_attention_on_cpu(kind: Latent, run: _Pass, scores: int) -> _Peak:
+    """Return the bytes during MLA without a GPU: a head's query, and two as wide as the latent.
+
+    Measured for DeepSeek-V3 by its sizes (tests/data/llamacpp-buffers): each element of the latent
+    counts twice, each one of a head's key once. An indexer's scores in f32 take Q's place if they
+    fit.
+    """
+    d_qk = kind.d_nope + kind.d_rope
+    latent = kind.kv_lora_rank + kind.d_rope
+    elements = kind.n_heads * (d_qk + 2 * latent) + 3 * run.d
+    # before b11400 the heads' outputs leave a gap after their queries
+    if not run.graph.mixes_on_cpu and int(d_qk) > int(kind.d_v):
+        elements = elements + kind.n_heads * (d_qk - kind.d_v)
+    size = scores + run.masks + run.picked + run.bytes_of(elements) + run.inputs
+    if kind.index_topk is None:
+        return _Peak(quantity(size), _CLOSE)
+    index_scores = run.bytes_of(run.cells)
+    if int(index_scores) > int(run.bytes_of(kind.n_heads * d_qk)):
+        size = size + index_scores
+    return _Peak(quantity(size), _GAPS)
 
 
 def _compressed_attention(kind: Attention, run: _Pass) -> _Peak:
@@ -521,13 +599,16 @@ def _mlp(layers: Layers, run: _Pass) -> _Peak | None:
         shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
         if new:
             elements = _experts(up, down, run, place_of_q)
+            if run.graph.on_cpu and int(up) <= int(place_of_q):
+                live = live - run.d
             elements = maximum(elements, 3 * shared) if shared else elements
         else:
             live = 0
             elements = maximum(3 * up + 4 * d, 2 * down + 6 * d)
         spread = _GAPS if shared else spread
         size = _with_copies(run.bytes_of(elements), run, 2 * up, up + down)
-    return _Peak(quantity(masks + size + run.bytes_of(live) + run.inputs), spread)
+    size = masks + size + run.picked + run.bytes_of(live) + run.inputs
+    return _Peak(quantity(size), spread)
 
 
 def _place_of_q(layers: Layers, run: _Pass) -> int:
@@ -540,6 +621,9 @@ def _place_of_q(layers: Layers, run: _Pass) -> int:
     """
     graph = run.graph
     widths = layers.attention.widths()
+    if graph.on_cpu and graph.release.short_masks:
+        is_fused = getattr(layers.attention, "fused", False)
+        return _place_on_cpu(widths.n_heads * widths.d_v, run, is_fused=is_fused)
     if (
         run.linear
         or (graph.k_copied and not graph.v_copied)
@@ -551,12 +635,39 @@ def _place_of_q(layers: Layers, run: _Pass) -> int:
     return 0
 
 
+def _place_on_cpu(h: int, run: _Pass, *, is_fused: bool) -> int:
+    """Return the same without a GPU, for queries of `h` elements per token.
+
+    Since b11400 it is as wide as the model. Before, each rotation of a quantized cache (of Q for K,
+    of the output for V) moves a tensor of h elements to the other end of a free place; where h is
+    not d, two rotations move it back. Where Q is a part of the tensor of Q, K and V, only one
+    rotation needs that place. Measured (tests/data/llamacpp-buffers).
+    """
+    graph = run.graph
+    one_rotation = graph.k_rotated != graph.v_rotated
+    place = h
+    if graph.mixes_on_cpu or (run.linear and run.mixture):
+        place = run.d
+    elif not graph.flash or run.linear:
+        place = 0
+    elif is_fused:
+        place = h if one_rotation else 0
+    elif int(h) < int(run.d):
+        place = 2 * h if graph.v_rotated else h
+    elif graph.v_rotated if int(h) == int(run.d) else one_rotation:
+        place = 0
+    return place
+
+
 def _experts(up: int, down: int, run: _Pass, place_of_q: int) -> int:
     """Return the elements per token of the experts: gate, up and activation, and the outputs where
     these are free.
     """
     elements = 3 * up
-    if int(up) <= int(place_of_q):  # the first tensor fits into the place of Q
+    # The first tensor fits into the place of Q. Without a GPU a tensor as wide as the model has a
+    # part of that place, and only an equal one fits
+    fits = int(up) == int(place_of_q) if run.graph.on_cpu else int(up) <= int(place_of_q)
+    if fits and not run.graph.mixes_on_cpu:
         elements = elements - up
     # the outputs beside the weighted ones
     keeps = run.graph.release.keeps_outputs and not run.graph.on_cpu

@@ -40,7 +40,7 @@ from .buffers import (
 from .log_lines import Start
 from .options import DEFAULT_BATCH, MAX_SEQUENCES, WITHOUT_FLASH, LlamacppArgs
 from .placement import HOST, placement_of
-from .versions import VERSION
+from .versions import PYTHON
 
 # Where the search for a context ends, in multiples of PADDING.
 _MOST_PADDINGS = 2**32
@@ -81,9 +81,11 @@ class LlamaCppLayout:
         args = self.args
         name = self.args.release.name
         fork = args.release.fork
-        version = f"as in llama-cpp-python {VERSION}"
+        version = f"release {name}"
         if name.startswith("b"):
             version = f"build {name}"
+        elif name == PYTHON:
+            version = f"as in llama-cpp-python {PYTHON}"
         elif fork:
             version = "ik_llama.cpp"
         k, v = (TYPES[kv_type.name] for kv_type in args.types)
@@ -502,14 +504,14 @@ def _check_args(args: LlamacppArgs) -> None:
             f"llama.cpp needs flash attention for V in {TYPES[v_type.name]}",
             "leave --flash-attn off out, or use --cache-type-v f16",
         )
-
-
     if args.model_type in WITHOUT_FLASH and v_type.group:
         raise AttncalcError(
             f"llama.cpp needs flash attention for V in {TYPES[v_type.name]}, and turns it off for "
             "Grok",
             "use --cache-type-v f16",
         )
+
+
 def _padded_cells(free: int, streams: int, cell: int) -> int:
     """Return how many cells of `cell` bytes fit in `free` bytes, of all streams, each a multiple of
     PADDING.

@@ -236,7 +236,9 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     if per_slot:  # masks of pools of 4 and of 128, and one of the indexer
         pools = int(padded(ceil_div(full, 4)))
         masked = 2 * pools + int(padded(ceil_div(full, 128)))
-    ubatch = min(args.micro_batch, streams * int(full))
+    # llama.cpp cuts the micro-batch to the context before it pads that
+    given = facts.context * (args.whole_contexts if args.is_unified else slots)
+    ubatch = min(args.micro_batch, given)
     k, v = args.types
     sampled = slots * args.state_rows if release.sampled_logits else ubatch
     rows = min(ubatch, args.n_outputs_max or sampled)
@@ -247,10 +249,10 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         largest.pop("head", None)
     # 'auto' is on wherever the GPU supports it, which is assumed
     flash = args.flash_attn != "off" and bool(args.flash_attn or release.flash_attention or v.group)
-    kinds = [layers.attention for layers in whole.main.distinct()]
-    # the scores multiply weights, which are on the GPU: sinks (gpt-oss), or W_v of MLA
     if args.model_type in WITHOUT_FLASH:
         flash = False
+    kinds = [layers.attention for layers in whole.main.distinct()]
+    # the scores multiply weights, which are on the GPU: sinks (gpt-oss), or W_v of MLA
     has_weights = any(isinstance(kind, Latent) or getattr(kind, "sinks", False) for kind in kinds)
     attends = not args.no_kv_offload or (release.short_masks and (flash or has_weights))
     has_cache_there = args.no_kv_offload or (facts.first and is_partial and not args.on_cpu)
@@ -271,6 +273,8 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         pipelined=not (is_partial or args.moves_experts or args.no_kv_offload),
         from_host=largest,
         on_cpu=args.on_cpu,
+        k_rotated=bool(k.group),
+        v_rotated=bool(v.group) or v.name == "fp32",
         attends=attends,
         cache_from_host=args.types if attends and has_cache_there else None,
         v_row=max((_v_row(c) for c in caches if c.role in ("kv", "v")), default=0),
@@ -288,7 +292,7 @@ def _range(
     if graph.release.fork:
         return low * _FORK[0] // 10, high * _FORK[1] // 10
     if graph.release.between_graphs:
-        newer = llamacpp_version(None)
+        newer = llamacpp_version("b9500")
         rows = min(graph.rows, facts.args.slots)
         # that of a quantized cache is larger, by its copy in f16
         low = min(

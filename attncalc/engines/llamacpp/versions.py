@@ -1,7 +1,7 @@
 """The versions of llama.cpp: a build (b11258), the release of llama-cpp-python, or the fork
 ik_llama.cpp.
 
-The cells of the cache are computed as in `VERSION` for every build. What differs is the compute
+The cells of the cache are computed as in `NEWEST` for every build. What differs is the compute
 graph, and what is on the host.
 """
 
@@ -12,11 +12,15 @@ from ...errors import AttncalcError
 from ...units import truncate
 from ..switches import Version, between, by_version, since, until
 
+# The newest build whose buffers were compared (tests/data/llamacpp-buffers), which is the default.
+_NEWEST_BUILD = 11_739
+NEWEST = f"b{_NEWEST_BUILD}"
 # The values of --engine-version besides builds: the version of llama-cpp-python, or the fork
 # ik_llama.cpp.
-VERSION = "0.3.36"
+PYTHON = "0.3.36"
 FORK = "ik"
-_NEWEST_BUILD = 99_999
+# The build that llama-cpp-python 0.3.36 has: commit 0c1e57098 of llama.cpp.
+_PYTHON_BUILD = 11_312
 # The last build known to be before the changes of June 2026, and the first known to be after them
 # (two lists of the merged pull requests, up to b9371 and from b9442 to b9500).
 _OLD_GRAPH = 9371
@@ -24,8 +28,8 @@ _NEW_GRAPH = 9500
 
 
 class LlamaCppVersion(Version):
-    """What depends on the build. The fork has the number (0,), and releases that of the newest
-    build.
+    """What depends on the build. The fork has the number (0,), and releases such as v0.5.0 that of
+    the newest build.
     """
 
     # Masks of flash attention are in f16 only; before, in f32 with a copy in f16.
@@ -40,6 +44,9 @@ class LlamaCppVersion(Version):
     keeps_outputs = since(
         (10_830,), "pull request 25952, merged between 1 and 9 September 2026; b10830 is of the 7th"
     )
+    # Every graph has an input for batches that mix tokens and embeddings, as large as the
+    # embeddings of the tokens.
+    mixes_inputs = since((11_400,), "pull request 29622, of 4 October 2026")
     # The compute buffer is one allocation; later it is cut where the driver allows no larger one.
     has_one_compute_buffer = until(
         (6700,), "pull request 15815, merged between 5 September and 9 October 2025"
@@ -85,21 +92,21 @@ class LlamaCppVersion(Version):
 
 @cache
 def llamacpp_version(text: str | None) -> LlamaCppVersion:
-    """Return what that version does; None is VERSION. Raises AttncalcError if the version is
+    """Return what that version does; None is NEWEST. Raises AttncalcError if the version is
     unknown.
     """
-    build = re.fullmatch(r"b([1-9]\d{0,4})", text or "")
+    name = NEWEST if text is None else text
+    build = re.fullmatch(r"b([1-9]\d{0,4})", name)
     # since August 2026: newer than all switches
-    is_release = re.fullmatch(r"v\d{1,3}(\.\d{1,3}){2}", text or "")
-    if text not in (None, VERSION, FORK) and not build and not is_release:
+    is_release = re.fullmatch(r"v\d{1,3}(\.\d{1,3}){2}", name)
+    numbers = {PYTHON: _PYTHON_BUILD, FORK: 0}
+    if name not in numbers and not build and not is_release:
         raise AttncalcError(
-            f"--engine-version {truncate(text)}: llama.cpp has no such version",
-            f"known: builds as b11258, releases as v0.5.0, {VERSION} (of llama-cpp-python), "
+            f"--engine-version {truncate(name)}: llama.cpp has no such version",
+            f"known: builds as {NEWEST}, releases as v0.5.0, {PYTHON} (of llama-cpp-python), "
             f"{FORK} (ik_llama.cpp)",
         )
-    number = _NEWEST_BUILD
+    number = numbers.get(name, _NEWEST_BUILD)
     if build:
         number = int(build[1])
-    elif text == FORK:
-        number = 0
-    return LlamaCppVersion(text or VERSION, (number,))
+    return LlamaCppVersion(name, (number,))

@@ -1,0 +1,205 @@
+"""attncalc beside what llama.cpp itself logs of models of full size: caches and compute buffers.
+
+tests/data/llamacpp-buffers has a table per build, which tools/llamacpp_buffers.py records with
+llama.cpp's own library. Here attncalc reads the same GGUF headers, without the library.
+"""
+
+import functools
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from asking import REPOSITORY
+
+from attncalc import AttncalcError, ModelSpec, load
+from attncalc.config.gpus import cpu
+from attncalc.serving.fit import fit
+from attncalc.serving.request import FitRequest
+from attncalc.workload import Workload
+
+sys.path.append(str(REPOSITORY / "tools"))
+llamacpp_buffers = import_module("llamacpp_buffers")
+
+TABLES = Path(__file__).parent / "data" / "llamacpp-buffers"
+MIB = 2**20
+TYPES = {"f16": "fp16", "f32": "fp32"}
+# How many of a build's compute buffers are within 1 %, and how far the others are off. What is left:
+# llama.cpp's allocator may leave gaps that no formula tells, where the logits are larger than all
+# else, for GLM-5 before b11400, for an indexer at 32,768 tokens, and for a single rotation beside
+# recurrent layers.
+CLOSE = {"b11327": (0.92, 0.12), "b11739": (0.98, 0.06)}
+# The same of the rows that are in the range.
+IN_RANGE = {"b11327": 0.98, "b11739": 1}
+
+
+def table(build: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (TABLES / f"{build}.jsonl").read_text().splitlines()]
+
+
+@functools.cache
+def model(name: str) -> ModelSpec:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / f"{name}.gguf"
+        return load(str(llamacpp_buffers.MODELS[name]().write(path)))
+
+
+class Found(NamedTuple):
+    """What attncalc says of a row."""
+
+    cache: list[list[float]]  # MiB, cells and layers
+    states: float | None  # MiB
+    compute: float  # MiB
+    low: float
+    high: float
+
+
+def found(build: str, name: str, options: dict[str, Any]) -> Found:
+    given = {"c": 8192, "ub": 512, "np": 1, "ctk": "f16", "ctv": "f16", "fa": "auto", **options}
+    slots = given["np"]
+    is_shared = bool(given.get("kvu"))
+    args = {
+        "engine_version": build,
+        "sequences": slots,
+        "ubatch": given["ub"],
+        "flash_attn": given["fa"],
+        "swa_full": given.get("swa_full"),
+        "kv_unified": given.get("kvu"),
+        "n_outputs_max": given.get("outputs"),
+    }
+    k, v = given["ctk"], given["ctv"]
+    if k != v:
+        args |= {"kv_dtype_k": TYPES.get(k, k), "kv_dtype_v": TYPES.get(v, v)}
+    workload = Workload.decode(
+        1 if is_shared else slots,
+        given["c"] if is_shared else given["c"] // slots,
+        kv_dtype=k if k == v else None,
+    )
+    args = {key: value for key, value in args.items() if value is not None}
+    result = fit(
+        FitRequest(model(name), workload, engine="llamacpp", gpu=cpu(2**42), engine_args=args)
+    )
+    lines = "\n".join(result.log_lines)
+    cache = re.findall(r"size = +([\d.]+) MiB \( *(\d+) cells, +(\d+) layers", lines)
+    states = re.findall(r"memory_recurrent: size = +([\d.]+) MiB", lines)
+    assert result.budget.reserve
+    part = result.budget.reserve.runtime.parts[0]
+    return Found(
+        [[float(size), int(cells), int(layers)] for size, cells, layers in cache],
+        float(states[0]) if states else None,
+        int(part.expected) / MIB,
+        part.low / MIB,
+        part.high / MIB,
+    )
+
+
+def comparisons(build: str) -> Iterator[tuple[dict[str, Any], Found]]:
+    for row in table(build):
+        if "error" not in row:
+            yield row, found(build, row["model"], row["options"])
+
+
+@pytest.mark.parametrize("build", CLOSE)
+def test_caches_and_compute_buffers_are_those_of_llamacpp(build: str) -> None:
+    """All caches are equal. Of the compute buffers 93 % and 98 % are within 1 %."""
+    errors = []
+    inside = []
+    for row, ours in comparisons(build):
+        assert (ours.cache, ours.states) == (row["cache"], row.get("states")), row
+        errors.append(abs(ours.compute / row["compute"] - 1))
+        # a log has two digits after the point
+        inside.append(ours.low <= row["compute"] + 0.02 <= ours.high + 0.04)
+    least, most = CLOSE[build]
+    assert len(errors) > 400
+    assert sum(error < 0.01 for error in errors) / len(errors) > least
+    assert max(errors) < most
+    assert sum(inside) / len(inside) >= IN_RANGE[build]
+
+
+@pytest.mark.parametrize("build", CLOSE)
+def test_what_llamacpp_does_not_start_is_an_error(build: str) -> None:
+    """Grok has no flash attention, which a quantized V needs."""
+    failed = [row for row in table(build) if "error" in row]
+    assert {row["model"] for row in failed} == {"grok-1"}
+    for row in failed:
+        with pytest.raises(AttncalcError, match="turns it off for Grok"):
+            found(build, row["model"], row["options"])
+
+
+class Case(NamedTuple):
+    """A row of a table, what it shows, and how close attncalc is."""
+
+    build: str
+    model: str
+    options: dict[str, Any]
+    compute: float
+    tolerance: float = 0.001
+
+
+# Figures of llama.cpp.
+CASES = {
+    "pull request 29622 adds an embedding of the pass: 4,096 * 4 B * 512 = 8 MiB": Case(
+        "b11739", "llama3-8b", {}, 132.02
+    ),
+    "which older builds do not have": Case("b11327", "llama3-8b", {}, 124.01),
+    "Grok has no flash attention: 48 heads * 8,192 cells * 4 B * 512 = 768 MiB of scores": Case(
+        "b11739", "grok-1", {}, 860.01
+    ),
+    "keys that an indexer picks stay for all 61 layers": Case(
+        "b11739", "deepseek-v3.2", {}, 666.08
+    ),
+    "beside the MLP too, which is larger than attention in GLM-5": Case(
+        "b11739", "glm-5", {}, 580.08
+    ),
+    "a micro-batch is cut to 300 tokens, and not to the 512 cells of the context": Case(
+        "b11739", "llama3-8b", {"c": 300}, 72.96
+    ),
+    "a rotation of V frees the place of Q before b11400": Case(
+        "b11327", "llama3-8b", {"ctk": "q8_0", "ctv": "q8_0"}, 116.09
+    ),
+    "and needs none since": Case("b11739", "llama3-8b", {"ctk": "q8_0", "ctv": "q8_0"}, 132.1),
+    "MLA: a head's query once, and twice as wide as the latent": Case(
+        "b11739", "deepseek-v3", {}, 414.01
+    ),
+    "MLA before b11400": Case("b11327", "deepseek-v3", {}, 416.01),
+    "LFM2's window has a mask, and no layer reads the whole context": Case(
+        "b11739", "lfm2-1.2b-window", {"c": 131_072}, 69.52
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_compute_buffers_follow_from_a_cause(case: str) -> None:
+    build, name, options, compute, tolerance = CASES[case]
+    assert found(build, name, options).compute == pytest.approx(compute, rel=tolerance)
+
+
+def test_the_input_of_mixed_batches_is_there_from_b11400_on() -> None:
+    """`llama-cpp-py-sync` has b11391, of 120.01 MiB, and b11413, of 128.02 MiB."""
+    sizes = [
+        found(build, "llama3-8b", {"c": 4096}).compute for build in ("b11391", "b11399", "b11400")
+    ]
+    assert sizes == [120, 120, 128]
+
+
+def test_lfm2_stores_a_window_beside_a_cache_without_layers() -> None:
+    """1,024 tokens of the window and 512 of a micro-batch: 1,536 cells of 12 KiB."""
+    assert found("b11739", "lfm2-1.2b-window", {"c": 32_768}).cache[:2] == [
+        [0, 32_768, 0],
+        [18, 1536, 6],
+    ]
+    assert found("b11739", "lfm2-1.2b", {"c": 32_768}).cache[0] == [384, 32_768, 6]
+
+
+def test_the_tables_have_rows_of_every_model_and_option() -> None:
+    for build in CLOSE:
+        rows = [(row["model"], row["options"]) for row in table(build)]
+        expected = []
+        for name, make in llamacpp_buffers.MODELS.items():
+            expected += [(name, options) for options in llamacpp_buffers.options_of(name, make())]
+        assert rows == expected
