@@ -757,6 +757,9 @@ def test_architectures_have_the_windows_of_llama_cpp() -> None:
         "lfm2": (0, False, None),
         "deepseek4": (0, False, None),
         **dict.fromkeys(("gemma4", "mimo2", "step35"), (None, False, None)),
+        **dict.fromkeys(("granite_swa", "maple", "spark2_5"), (None, False, None)),
+        **dict.fromkeys(("cohere2moe", "laguna"), (4, True, None)),
+        **dict.fromkeys(("mellum", "muse-glimmer"), (4, False, None)),
     }
     found = {name: known.windows for name, known in ARCHITECTURES.items() if known.windows}
     assert {name: (w.period, w.dense_first, w.default) for name, w in found.items()} == expected

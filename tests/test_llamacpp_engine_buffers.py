@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ import pytest
 from asking import REPOSITORY
 
 from attncalc import AttncalcError, ModelSpec, load
+from attncalc.config.gguf.architectures import UNSUPPORTED
 from attncalc.config.gpus import cpu
 from attncalc.serving.fit import fit
 from attncalc.serving.request import FitRequest
@@ -47,6 +48,12 @@ def model(name: str) -> ModelSpec:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"{name}.gguf"
         return load(str(llamacpp_buffers.MODELS[name]().write(path)))
+
+
+def cache_of(lines: Iterable[str]) -> list[list[float]]:
+    """Return MiB, cells and layers of each cache."""
+    found = re.findall(r"size = +([\d.]+) MiB \( *(\d+) cells, +(\d+) layers", "\n".join(lines))
+    return [[float(size), int(cells), int(layers)] for size, cells, layers in found]
 
 
 class Found(NamedTuple):
@@ -85,12 +92,11 @@ def found(build: str, name: str, options: dict[str, Any]) -> Found:
         FitRequest(model(name), workload, engine="llamacpp", gpu=cpu(2**42), engine_args=args)
     )
     lines = "\n".join(result.log_lines)
-    cache = re.findall(r"size = +([\d.]+) MiB \( *(\d+) cells, +(\d+) layers", lines)
     states = re.findall(r"memory_recurrent: size = +([\d.]+) MiB", lines)
     assert result.budget.reserve
     part = result.budget.reserve.runtime.parts[0]
     return Found(
-        [[float(size), int(cells), int(layers)] for size, cells, layers in cache],
+        cache_of(result.log_lines),
         float(states[0]) if states else None,
         int(part.expected) / MIB,
         part.low / MIB,
@@ -203,3 +209,42 @@ def test_the_tables_have_rows_of_every_model_and_option() -> None:
         for name, make in llamacpp_buffers.MODELS.items():
             expected += [(name, options) for options in llamacpp_buffers.options_of(name, make())]
         assert rows == expected
+
+
+# Architectures of llama.cpp's own test whose files attncalc refuses, though it reads such a model:
+# the test fills in tensors that no converter writes together.
+ODD_FILES = {
+    "deepseek4": "attn_output_a.weight of 64 x 32 x 8",  # in three dimensions
+    "hy_v3": "ffn_gate.weight",  # a dense MLP beside the experts and a shared one
+    "kimi-linear": "attn_q.bias",
+    "qwen3next": "attn_qkv.weight",  # the matrices of 2025 and those of 2026
+}
+
+
+def test_architectures_are_read_with_llamacpps_cache_or_refused_by_name(tmp_path: Path) -> None:
+    """The 128 files of tests/test-llama-archs.cpp (b11312), as headers: 104 have an equal cache."""
+    rows = [json.loads(line) for line in (TABLES / "architectures.jsonl").read_text().splitlines()]
+    equal = []
+    for row in rows:
+        name = row["architecture"]
+        path = llamacpp_buffers.file_of(row).write(tmp_path / f"{name}.gguf")
+        if name in UNSUPPORTED:
+            with pytest.raises(AttncalcError, match="is not supported: "):
+                load(str(path))
+        elif name in ODD_FILES:
+            with pytest.raises(AttncalcError, match=ODD_FILES[name]):
+                load(str(path))
+        else:
+            result = fit(
+                FitRequest(
+                    load(str(path)),
+                    Workload.decode(1, 1024),
+                    engine="llamacpp",
+                    gpu=cpu(2**42),
+                    engine_args={"sequences": 1},
+                )
+            )
+            assert cache_of(result.log_lines) == row["cache"], name
+            equal.append(name)
+    assert len(equal) == 104
+    assert len(rows) == 128

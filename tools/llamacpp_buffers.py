@@ -14,6 +14,9 @@ LD_PRELOAD as it prints:
 
     v/bin/python tools/llamacpp_buffers.py prepare v
 
+`architectures TABLE --files DIRECTORY` records the tensors, keys and caches of the small files that
+llama.cpp's own test writes, one per architecture (`test-llama-archs -o DIRECTORY`).
+
 `files DIRECTORY` writes the models' files: attncalc reads the same ones in
 tests/test_llamacpp_engine_buffers.py, which compares it with the tables without the library.
 """
@@ -636,6 +639,89 @@ def check(table: Path, names: Sequence[str]) -> None:
     sys.exit(bool(differing))
 
 
+# Keys that say nothing about sizes, or what every file of llama.cpp's test says.
+_KEYS_LEFT_OUT = re.compile(
+    r"rope\..*|vocab_size|context_length|.*_(swa|epsilon|softcapping|id|pattern)|.*\.causal"
+    r"|pooling_type|deepstack_mapping|token_shift_count|expert_group_scale|kda\.gate_lower_bound"
+    r"|attention\.indexer\.kpool_select_tail"
+)
+_KEPT = ("attention.sliding_window_pattern",)
+# The longest list of a key that is kept: one number per layer.
+_MOST_LAYERS = 8
+
+
+def _sizes_of(reader: gguf.GGUFReader, prefix: str) -> dict[str, Any]:
+    """Return the keys that say something about the model's sizes: whole numbers and lists."""
+    keys = {}
+    for name, field in reader.fields.items():
+        key = name.removeprefix(prefix)
+        if key == name or (_KEYS_LEFT_OUT.fullmatch(key) and key not in _KEPT):
+            continue
+        value = field.contents()
+        if isinstance(value, list):
+            is_kept = any(value) and len(value) <= _MOST_LAYERS
+        else:
+            is_kept = isinstance(value, int) and value not in (0, -1)
+        if is_kept:
+            keys[key] = value
+    return keys
+
+
+def _tensors_of(reader: gguf.GGUFReader) -> list[list[str]]:
+    """Return [[numbers of the blocks, their tensors], ...], without the scales of nvfp4.
+
+    A tensor is its name and shape; 'attn_q.' is 'attn_q.weight'.
+    """
+    blocks: dict[str, list[str]] = {}
+    for tensor in reader.tensors:
+        if tensor.name.endswith((".scale", ".input_scale")):
+            continue
+        match = re.fullmatch(r"blk\.(\d+)\.(.*)", tensor.name)
+        block, name = match.groups() if match else ("", tensor.name)
+        shape = "x".join(map(str, tensor.shape))
+        name = re.sub(r"\.weight$", ".", name)
+        blocks.setdefault(block, []).append(f"{name} {shape}")
+    numbers: dict[str, list[str]] = {}
+    for block, tensors in blocks.items():
+        numbers.setdefault(" ".join(tensors), []).append(block)
+    return [[" ".join(equal), tensors] for tensors, equal in numbers.items()]
+
+
+def architectures(table: Path, directory: Path) -> None:
+    """Write a row per architecture: its name, the file's keys and tensors, and its caches with a
+    context of 1,024 tokens.
+    """
+    library = Library()
+    lines = []
+    for path in sorted(directory.glob("*.gguf")):
+        reader = gguf.GGUFReader(path)
+        name = str(reader.fields["general.architecture"].contents())
+        model = library.load(path)
+        row = {
+            "architecture": name,
+            "keys": _sizes_of(reader, f"{name}."),
+            "blocks": _tensors_of(reader),
+            "cache": library.start(model, c=1024)["cache"],
+        }
+        library.lib.llama_model_free(model)
+        lines.append(json.dumps(row, separators=(",", ":")))
+    table.write_text("\n".join(lines) + "\n")
+    sys.stdout.write(f"{table}: {len(lines)} architectures of {build()}\n")
+
+
+def file_of(row: Mapping[str, Any]) -> File:
+    """Return the file of a row that `architectures` wrote."""
+    shapes: Shapes = {}
+    for numbers, tensors in row["blocks"]:
+        words = tensors.split(" ")
+        for number in numbers.split(" "):
+            for name, shape in zip(words[::2], words[1::2], strict=True):
+                whole = f"blk.{number}.{name}" if number else name
+                whole = re.sub(r"\.$", ".weight", whole)
+                shapes[whole] = tuple(map(int, shape.split("x")))
+    return File(row["architecture"], row["keys"], shapes)
+
+
 # glibc 2.38 has these names for functions that older ones have too.
 _SHIM = """
 #include <stdlib.h>
@@ -698,23 +784,30 @@ def _make_weak(content: bytearray) -> int:
     return found
 
 
+def files(directory: Path, names: Sequence[str]) -> None:
+    """Write the models' files."""
+    for name in names:
+        MODELS[name]().write(directory / f"{name}.gguf")
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "files": lambda args: files(args.path, args.models.split(",")),
+    "record": lambda args: record(args.path, args.models.split(",")),
+    "check": lambda args: check(args.path, args.models.split(",")),
+    "architectures": lambda args: architectures(args.path, args.files),
+    "prepare": lambda args: prepare(args.path),
+}
+
+
 def main() -> None:
     """Run a command of this tool."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
-    parser.add_argument("command", choices=("files", "record", "check", "prepare"))
+    parser.add_argument("command", choices=tuple(_COMMANDS))
     parser.add_argument("path", type=Path, help="a directory, or the table")
+    parser.add_argument("--files", type=Path, help="the directory of test-llama-archs")
     parser.add_argument("--models", default=",".join(MODELS), help="names, with commas")
     args = parser.parse_args()
-    names = args.models.split(",")
-    if args.command == "files":
-        for name in names:
-            MODELS[name]().write(args.path / f"{name}.gguf")
-    elif args.command == "prepare":
-        prepare(args.path)
-    elif args.command == "record":
-        record(args.path, names)
-    else:
-        check(args.path, names)
+    _COMMANDS[args.command](args)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ layers have a sliding window, which layers have no cache of their own, and wheth
 encoder.
 
 Source: src/llama-arch.cpp, src/llama-model.cpp and load_arch_hparams in src/models/*.cpp of
-llama.cpp, as in llama-cpp-python 0.3.36.
+llama.cpp b11312, as in llama-cpp-python 0.3.36.
 """
 
 from ...errors import did_you_mean
@@ -141,7 +141,7 @@ _PLAIN_NAMES = (
         "mistral4",
         "paddleocr",
     ),
-    *("maincoder", "kimi-linear"),
+    *("maincoder", "kimi-linear", "talkie", "hy_v3"),
 )
 _ENCODER_NAMES = (
     "bert",
@@ -178,10 +178,25 @@ ARCHITECTURES = {
     "deepseek4": Architecture(Windows(0)),
     "mimo2": _BY_PATTERN,
     "step35": _BY_PATTERN,
+    "granite_swa": _BY_PATTERN,
+    "maple": _BY_PATTERN,
+    "spark2_5": _BY_PATTERN,
+    "cohere2moe": Architecture(Windows(4, dense_first=True)),
+    "laguna": Architecture(Windows(4, dense_first=True)),
+    "mellum": Architecture(Windows(4)),
+    "muse-glimmer": Architecture(Windows(4)),
 }
 
 _EXPANDED = "llama.cpp expands its latent before it stores it, which is not modelled"
 _DIFFUSION = "it is a diffusion model, whose passes have no cache"
+_LOOPS = (
+    "llama.cpp runs its layers several times, each time with a cache of its own, which is not "
+    "modelled"
+)
+_SPEECH = "it makes speech, and not text"
+_DRAFT = "it only proposes tokens for another model"
+_MIXED = "its linear attention beside gated latents is not read from GGUF"
+_INDEXED = "its indexer and its connections of several streams are not read from GGUF"
 _RWKV = "only RWKV-4 is modelled, which llama.cpp does not have"
 # Why attncalc does not read an architecture.
 UNSUPPORTED = {
@@ -197,6 +212,14 @@ UNSUPPORTED = {
     "grovemoe": "its adjugate experts are not modelled",
     "cogvlm": "its vision experts are not modelled",
     "wavtokenizer-dec": "it decodes audio",
+    **dict.fromkeys(("nanbeige", "hrm_text"), _LOOPS),
+    **dict.fromkeys(("qwen3tts", "pockettts"), _SPEECH),
+    **dict.fromkeys(("eagle3", "dflash", "gemma4-assistant"), _DRAFT),
+    **dict.fromkeys(("bailingmoe3", "kimi-k3"), _MIXED),
+    **dict.fromkeys(("glm5-next", "hy_v4", "qwen4exp"), _INDEXED),
+    "dots3note": "its latents of sliding windows are not modelled",
+    "minimax-01": "its lightning attention is not read from GGUF",
+    "minimax-m3": "the V that llama.cpp stores beside its indexer's keys is not modelled",
 }
 
 

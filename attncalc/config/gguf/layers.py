@@ -360,7 +360,10 @@ def _experts(block: Block) -> LayerKeys:
     block.take("ffn_gate_inp.weight", d, n_experts)
     # a bias, or a correction of the scores, or a scale: one value per expert each
     per_expert = sum(
-        map(block.elements, ("ffn_gate_inp.bias", "exp_probs_b.bias", "exp_probs_b.weight"))
+        map(
+            block.elements,
+            ("ffn_gate_inp.bias", "exp_probs_b.bias", "exp_probs_b.weight", "exp_probs_b"),
+        )
     )
     sizes = {"up": width, "down": d_latent} | ({"gate": width} if gated else {})
     mlp_bias = all(block.has(f"ffn_{name}_exps.bias") for name in sizes)

@@ -133,8 +133,9 @@ class Start(Keeper):
             yield f"llama_{memory}: creating {kind} KV cache, size = {cells} cells"
 
     def _state_lines(self, states: StateRows) -> Iterator[str]:
-        slots = self.args.slots
-        rows = self.args.state_rows
+        args = self.args
+        slots = args.slots
+        rows = args.state_rows
         for ring in states.compressors:
             yield (
                 f"llama_dsv4_comp_state: {ring.name} ratio = {ring.size}, state = {ring.ring} x "
@@ -146,7 +147,7 @@ class Start(Keeper):
             r, s = (rows * slots * part for part in (states.convolution, states.state))
             yield (
                 f"llama_memory_recurrent: size = {mib(r + s)} MiB ({slots:6d} cells, "
-                f"{self.layers:3d} "
+                f"{block_count(self.layers, args):3d} "
                 f"layers, {slots:2d} seqs {rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
                 f"S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
             )
