@@ -286,7 +286,7 @@ def test_every_engine_names_its_version(ask: Ask) -> None:
     versions = {layer["name"]: layer["engine_version"] for layer in layers}
     assert versions["ideal"] is None
     assert versions["sglang"] == "0.5.23"
-    assert versions["llamacpp"] == "0.3.36"
+    assert versions["llamacpp"] == "b11739"
     assert versions["transformers"] == "5.23.0"
     ik = ask(*command, "--engine", "llamacpp", "--engine-version", "ik").document
     assert ik["engine_version"] == ik["layers"][0]["engine_version"] == "ik"

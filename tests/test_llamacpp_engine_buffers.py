@@ -159,6 +159,9 @@ CASES = {
     "keys that an indexer picks stay for all 61 layers": Case(
         "b11739", "deepseek-v3.2", {}, 666.08
     ),
+    "builds without a kernel for the indexer have the scores of its 64 heads, twice": Case(
+        "b9838", "deepseek-v3.2", {"c": 4096}, 1688.07, 0.003
+    ),
     "beside the MLP too, which is larger than attention in GLM-5": Case(
         "b11739", "glm-5", {}, 580.08
     ),

@@ -513,7 +513,7 @@ def _latent_attention_on_cpu(kind: Latent, run: _Pass, scores: int) -> _Peak:
 
     Measured for DeepSeek-V3 by its sizes (tests/data/llamacpp-buffers): each element of the latent
     counts twice, each one of a head's key once. An indexer's scores in f32 take Q's place if they
-    fit.
+    fit. Builds without a kernel for the indexer have the scores of each of its heads, twice.
     """
     d_qk = kind.d_nope + kind.d_rope
     latent = kind.kv_lora_rank + kind.d_rope
@@ -525,6 +525,8 @@ def _latent_attention_on_cpu(kind: Latent, run: _Pass, scores: int) -> _Peak:
     if kind.index_topk is None:
         return _Peak(quantity(size), _CLOSE)
     index_scores = run.bytes_of(run.cells)
+    if run.graph.release.scores_each_head and kind.index_n_heads:
+        index_scores = run.bytes_of(2 * kind.index_n_heads * run.cells)
     if int(index_scores) > int(run.bytes_of(kind.n_heads * d_qk)):
         size = size + index_scores
     return _Peak(quantity(size), _GAPS)
