@@ -251,9 +251,8 @@ def planned() -> Iterator[str]:
 
 
 def plans_of_vllm() -> Iterator[str]:
-    """Yield how many plans of vLLM's planner equal attncalc's, and why others are left out."""
-    all_rows = [row for version in vllm_plans.VERSIONS for row in vllm_plans.rows(version)]
-    planned = [row for row in all_rows if vllm_plans.is_planned(row)]
+    """Yield how many plans of vLLM's planner equal attncalc's."""
+    planned = [row for row in _plan_rows() if vllm_plans.is_planned(row)]
     plans = [row for row in planned if "error" not in row]
     models = {row["model"] for row in planned}
     versions = ", ".join(vllm_plans.VERSIONS)
@@ -264,13 +263,20 @@ def plans_of_vllm() -> Iterator[str]:
         "model."
     )
     yield textwrap.fill(text, 120)
-    yield ""
+
+
+def plans_left_out() -> Iterator[str]:
+    """Yield why rows of the tables of vLLM's planner are not compared."""
     yield "| left out | rows |"
     yield "|---|---:|"
-    reasons = Counter(vllm_plans.why_not(row) for row in all_rows)
+    reasons = Counter(vllm_plans.why_not(row) for row in _plan_rows())
     for reason, number in sorted(reasons.items()):
         if reason:
             yield f"| {reason} | {number} |"
+
+
+def _plan_rows() -> list[dict[str, Any]]:
+    return [row for version in vllm_plans.VERSIONS for row in vllm_plans.rows(version)]
 
 
 def pages(members: list[Measurement]) -> int:
@@ -343,6 +349,7 @@ SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "served": served,
     "planned": planned,
     "vllm": plans_of_vllm,
+    "vllm_left_out": plans_left_out,
 }
 
 
