@@ -19,7 +19,7 @@ from ...units import parse_decimal, truncate
 from ..pipeline import LayerCacheSpec
 from .options import STATE_SLOTS, SglangArgs
 from .pools import HYBRID_MODEL_TYPES, ModelPools, drafted_rows, model_pools
-from .slots import SglangLayout
+from .slots import MOST_REQUESTS, SglangLayout
 from .states import StatePool
 from .versions import VERSION
 
@@ -57,7 +57,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
         sequences = states.max_running_requests
     notes = tuple(_notes(specs, pools, args, states))
     drafted = drafted_rows(specs, args, hybrid=pools.swa is not None)
-    return SglangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes, *drafted)
+    most = sequences or MOST_REQUESTS
+    return SglangLayout(args, pools, states, page, Fraction(*swa_ratio), most, notes, *drafted)
 
 
 def _check_dcp(pools: ModelPools, args: SglangArgs) -> None:

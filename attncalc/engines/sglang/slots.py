@@ -40,6 +40,10 @@ _TORCH_NAMES = {
 }
 # Tokens that may have left a window before SGLang frees them (SGLANG_SWA__EVICTION_INTERVAL).
 _EVICTION_INTERVAL = 128
+# Requests that run at once by default, if 8 of the whole context fit or more: 512 for each that
+# fits, but at least 2,048 and at most so many (resolve_max_num_reqs in
+# mem_cache/kv_cache_configurator.py).
+MOST_REQUESTS = 4096
 
 _FIXED = "bytes that do not depend on the tokens"
 
@@ -77,7 +81,7 @@ class SglangLayout:
     states: StatePool | None  # the pool of recurrent states; None without such layers
     page: int  # tokens of a page
     swa_ratio: Fraction  # tokens of the sliding-window pool per token of the full pool
-    max_num_seqs: int | None  # concurrent sequences of one rank; None without a limit
+    max_num_seqs: int  # concurrent sequences of one rank
     notes: tuple[str, ...]  # see CacheLayout, also for bound and source
     drafted: int = 0  # layers of a drafter with rows of the full pool
     draft_row: int = 0  # bytes of a token in all layers of a drafter with rows of its own (DFlash)
@@ -106,7 +110,7 @@ class SglangLayout:
             facts.append(f"swa-full-tokens-ratio {float(self.swa_ratio):g}")
         if self.states and self.states.fixed_slots is None:
             facts.append(f"mamba-full-memory-ratio {float(self.states.ratio):g}")
-        if self.max_num_seqs:
+        if self.args.max_running_requests or self.max_num_seqs != MOST_REQUESTS:
             facts.append(f"max-running-requests {self.max_num_seqs}")
         return tuple(facts)
 
@@ -367,10 +371,9 @@ class SglangLayout:
             )
             slots = named(found.slots, "state_slots", "slots of states")
             limits.append(ratio(slots // per_sequence, 1))
-        if self.max_num_seqs is not None:
-            limits.append(
-                ratio(symbol("max_running_requests", self.max_num_seqs, "concurrent sequences"), 1)
-            )
+        limits.append(
+            ratio(symbol("max_running_requests", self.max_num_seqs, "concurrent sequences"), 1)
+        )
         return min(limits, key=lambda limit: Fraction(limit.numerator, limit.denominator))
 
     def _details(self, found: Allocated) -> Iterator[Detail]:
