@@ -164,7 +164,7 @@ class Sizes(NamedTuple):
     context: int = 131_072
     tied: bool = False
     extra_norms: tuple[str, ...] = ()  # further norms of a layer, as wide as the model
-    without: tuple[str, ...] = ()  # tensors of a layer that there are not
+    without: tuple[str, ...] = ()  # tensors that a layer lacks
     head_norms: bool = False  # norms of Q and K
     qkv_bias: bool = False
     fused_qkv: bool = False

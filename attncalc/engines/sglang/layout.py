@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from ...attention import CacheSpec, Chunked, Sliding
-from ...errors import AttncalcError, clash
+from ...errors import AttncalcError, NotSupportedError, clash
 from ...units import parse_decimal, truncate
 from ..pipeline import LayerCacheSpec
 from .options import STATE_SLOTS, SglangArgs
@@ -22,6 +22,9 @@ from .pools import HYBRID_MODEL_TYPES, ModelPools, drafted_rows, model_pools
 from .slots import MOST_REQUESTS, SglangLayout
 from .states import StatePool
 from .versions import VERSION
+
+# model_types with latents or states that SGLang lacks, and runs with the code of transformers.
+_WITH_TRANSFORMERS = ("axk1", "axk2", "minimax")
 
 
 def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
@@ -37,6 +40,12 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
         _check_dcp(pools, args)
     if args.caches_on_host and not args.radix_cache:
         raise clash("SGLang's cache in host memory", "--no-prefix-caching")
+    if args.model_type in _WITH_TRANSFORMERS:
+        raise NotSupportedError(
+            "SGLang runs this model with the code of transformers, whose cache attncalc does not "
+            "compute",
+            "choose another engine with --engine",
+        )
     # an error here, and not where a report needs it
     parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")
     sequences = args.requests
