@@ -344,6 +344,16 @@ def test_the_catalogue_says_what_could_not_be_verified() -> None:
     assert "W_q" in text.render(catalogue_report(verified, H200, full=True))
 
 
+def test_a_row_tells_the_context_that_was_asked_for() -> None:
+    workload = Workload.prefill(1, 64, dtype="bf16")
+    result = VerifyResult(CHECKS, context=64)
+    asked = [VerifiedModel(load("gpt2"), workload, ("math",), result, of) for of in (64, 1024)]
+    rows = [line.split() for line in text.render(catalogue_report(asked, H200)).splitlines()]
+    whole, cut = (row for row in rows if row[:1] == ["gpt2"])
+    assert whole[2:4] == ["64", "bf16"]
+    assert cut[2:6] == ["64", "of", "1,024", "bf16"]
+
+
 def test_a_model_with_sinks_names_what_is_checked_without_them() -> None:
     result = VerifyResult(CHECKS, context=64)
     verified = VerifiedModel(

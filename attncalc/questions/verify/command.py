@@ -265,11 +265,11 @@ def _run(
             tell("interrupted: nothing was measured")
             raise typer.Exit(INTERRUPTED)
         raise ended
-    verified = [
-        VerifiedModel(spec, request.prefill(results[i].context), request.kernels, results[i])
-        for i, (spec, request) in enumerate(asked)
-        if i in results
-    ]
+    verified = []
+    for i, (spec, request) in enumerate(asked):
+        if i in results:
+            run = request.prefill(results[i].context)
+            verified.append(VerifiedModel(spec, run, request.kernels, results[i], request.context))
     return Verified(
         verified,
         with_datasheet(device.facts()),

@@ -52,6 +52,7 @@ class VerifiedModel(NamedTuple):
     workload: Workload  # the sizes that were run
     kernels: tuple[str, ...]  # the attention kernels that were requested; none for `--against`
     result: VerifyResult
+    requested_context: int | None = None  # tokens that were asked for; None for those that were run
 
 
 def verify_report(
@@ -369,10 +370,13 @@ def _model_row(verified: VerifiedModel) -> tuple[str, ...]:
     agree = sum(check.ok for check in result.checks)
     peaks = [check for check in result.checks if check.section == PEAKS]
     error = max((abs(check.relative_difference) for check in peaks), default=None)
+    context = count(result.context)
+    if verified.requested_context not in (None, result.context):
+        context += f" of {count(verified.requested_context)}"
     return (
         verified.model.name,
         "/".join(dict.fromkeys(kind.tag for kind in kinds)),
-        count(result.context),
+        context,
         str(verified.workload.dtype),
         f"{agree} of {len(result.checks)}",
         "-" if error is None else f"{100 * error:.2f}",
@@ -389,10 +393,11 @@ def _combined(verified: Sequence[VerifiedModel]) -> VerifyResult:
     limits: list[str] = []
     reported: list[Reported] = []
     simulated = False
-    for model, _, _, result in verified:
+    for one in verified:
+        result = one.result
         if not result.checks:
             continue
-        name = model.name
+        name = one.model.name
         checks += [check._replace(of=f"{name} {check.of}".rstrip()) for check in result.checks]
         skipped += [f"{name}: {note}" for note in result.skipped]
         limits += [f"{name}: {note}" for note in result.limits]
