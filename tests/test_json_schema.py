@@ -24,11 +24,15 @@ from schemas import check_answer, schema_of
 from attncalc import load, preset_names
 from attncalc.attention import FULL, KINDS, Sliding, required_keys
 from attncalc.check import Check, Reported, ScalingRow, Timing, VerifyResult
+from attncalc.logs.log_file import read_log
 from attncalc.quantity import quantity
 from attncalc.questions import QUESTIONS
 from attncalc.questions.question import declared
 from attncalc.questions.schema.command import schemas
 from attncalc.questions.schemas import schema, schema_name
+from attncalc.questions.verify.engine_question import read_question
+from attncalc.questions.verify.engine_report import engine_report
+from attncalc.questions.verify.engine_run import compare_start
 from attncalc.questions.verify.report import VerifiedModel, catalogue_report, verify_report
 from attncalc.show import json as as_json
 from attncalc.show.report import Report
@@ -411,8 +415,8 @@ def folder_with_weights(folder: Path) -> str:
 
 
 def verify_reports() -> Iterator[Report]:
-    """Yield reports of a GPU, of a disagreement, of a number that is none, of --scaling and without
-    a model.
+    """Yield reports of a GPU, of a disagreement, of a number that is none, of --scaling, without a
+    model, and of an engine.
     """
     device = {
         "type": "cuda",
@@ -461,6 +465,12 @@ def verify_reports() -> Iterator[Report]:
     yield verify_report(verified, device)
     yield verify_report(verified._replace(result=VerifyResult((), simulated=True)), device)
     yield catalogue_report([verified, verified], device)
+    question = read_question("vllm", ["gpt2"], {})
+    lines = ["vLLM API server version 0.32.0", "CPU KV cache size: 37,449 tokens"]
+    log = read_log("\n".join(lines).encode(), "", "vllm")
+    yield engine_report(
+        compare_start(question, load("gpt2"), load("gpt2"), {}, 1, log, is_plan=False)
+    )
 
 
 def test_the_records_of_the_docs_are_valid_and_have_every_name() -> None:

@@ -29,10 +29,10 @@ need_torch()
 import torch  # noqa: E402
 from cuda_stand_in import H100, ROCM, Box, Gpus  # noqa: E402
 
-from attncalc.verify import timing  # noqa: E402
+from attncalc.verify import host_memory, timing  # noqa: E402
 from attncalc.verify.cases import cases  # noqa: E402
 from attncalc.verify.checks import memory  # noqa: E402
-from attncalc.verify.devices import cpu, find_device, simulated_device  # noqa: E402
+from attncalc.verify.devices import find_device, simulated_device  # noqa: E402
 from attncalc.verify.devices.cpu import Cpu  # noqa: E402
 from attncalc.verify.devices.cuda import Cuda  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
@@ -144,16 +144,16 @@ V1 = "sys/fs/cgroup/memory"
 def test_free_memory_is_the_least_that_any_limit_leaves(
     tmp_path: Path, monkeypatch: Patch, files: dict[str, str], free: int
 ) -> None:
-    monkeypatch.setattr(cpu, "ROOT", root(tmp_path, MEMINFO | files))
-    assert cpu.free_on_host() == free
+    monkeypatch.setattr(host_memory, "ROOT", root(tmp_path, MEMINFO | files))
+    assert host_memory.free_on_host() == free
 
 
 def test_without_any_file_half_of_the_memory_counts_as_free(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(cpu, "ROOT", tmp_path)
+    monkeypatch.setattr(host_memory, "ROOT", tmp_path)
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert cpu.free_on_host() == physical // 2
+    assert host_memory.free_on_host() == physical // 2
 
 
 # Time

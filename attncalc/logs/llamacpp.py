@@ -230,12 +230,14 @@ def _budget(parts: _Parts, free: dict[str, Printed]) -> dict[str, Printed]:
     """
     text = parts.of_model
     of_host = logs.printed(_LINES["host_compute_buffer"], text, MIB)
+    of_cpu = logs.printed(_LINES["cpu_compute_buffer"], text, MIB)
     found = {
         "model_buffer": _ollama_size("ollama_weights", text, on_host=False)
         or _most(_buffers("model", text)),
         "compute_buffer": _most(_buffers("compute", text)),
         "draft_compute_buffer": _most(_buffers("compute", parts.of_drafter)),
         "host_compute_buffer": of_host[-1] if of_host else None,
+        "cpu_compute_buffer": of_cpu[-1] if of_cpu else None,
         "free_memory": logs.least(free.values()),
     }
     return {name: figure for name, figure in found.items() if figure}

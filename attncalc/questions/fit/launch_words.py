@@ -93,6 +93,39 @@ def begin_of(args: Sequence[str]) -> int | None:
     return begin
 
 
+def options_of_launch(
+    words: Sequence[str], options: Mapping[str, Option]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the options of a command that starts an engine, without its model, and the variables
+    that are set before it.
+
+    A word after an option of the engine that is not known counts as its value.
+    """
+    start = _start(words)
+    assert start is not None
+    known = start.words
+    assigned = filter(None, (re.fullmatch(_VARIABLE, word) for word in words[: start.first]))
+    variables = {match[1]: match[2] for match in assigned}
+    found: list[str] = []
+    has_model = any(word.partition("=")[0] in known.models for word in words[start.first :])
+    rest = list(reversed(words[start.first :]))
+    while rest:
+        word = rest.pop()
+        if not is_option(word):
+            if has_model:
+                found.append(word)
+            has_model = True
+            continue
+        name, has_value, _ = word.partition("=")
+        option = options.get(hyphens(name))
+        is_flag = hyphens(name) in known.flags or (option is not None and not option.metavar)
+        takes_next = not has_value and not is_flag and rest and not is_option(rest[-1])
+        value = [rest.pop()] if takes_next else []
+        if name not in known.models:
+            found += [word, *value]
+    return found, variables
+
+
 def with_engine_json(words: Sequence[str], options: Mapping[str, Option]) -> list[str]:
     """Return the words with each JSON object in the place of an option's value as options of
     `attncalc fit`.

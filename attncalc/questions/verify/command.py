@@ -20,6 +20,7 @@ from ...show.lists import tell
 from ...units import long_option, truncate
 from ..inputs import read_model, read_source
 from ..options import ModelOptions
+from ..pasted_words import words_of
 from .catalogue import CATALOGUE, QUICK
 from .options import RunOptions
 
@@ -88,6 +89,8 @@ def verify(
         return
     if "record" in values:
         _record(values, given, output)
+    if "engine" in values or _starts_engine(model, further):
+        _verify_engine(model, further, values, asked, output)
     if "against" in values:
         against = [*asked, "models"] if further.models else list(asked)
         _check_against(values["against"], model, against)
@@ -110,6 +113,49 @@ def verify(
             catalogue_report(verified.models, verified.device, verified.unreached, full=output.full)
         )
     _end(verified)
+
+
+def _starts_engine(model: o.NamedModelOptions, further: FurtherModels) -> bool:
+    """Return whether MODEL and what follows it are a command that starts an engine."""
+    words = _words(model, further)
+    if len(words) < 2 and not any(" " in word for word in words):
+        return False
+    from ..fit.launch_words import launches
+
+    return launches(words_of(words))
+
+
+def _words(model: o.NamedModelOptions, further: FurtherModels) -> list[str]:
+    first = [model.name()] if model.is_given else []
+    return [*first, *(further.models or ())]
+
+
+def _verify_engine(
+    model: o.NamedModelOptions,
+    further: FurtherModels,
+    values: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    output: VerifyOutputOptions,
+) -> NoReturn:
+    """Start an engine, compare its log, and exit with the code of the comparison."""
+    from ...show.progress import progress
+    from .engine_question import ALLOWED, read_question
+    from .engine_report import engine_report
+    from .engine_run import MINUTES, verify_engine
+
+    tip = "leave out {option}: give the engine's own options after --, as in 'attncalc verify -- "
+    _check_alone("--engine", ALLOWED, f"{tip}vllm serve MODEL -tp 2'", asked)
+    words = _words(model, further)
+    if not words:
+        raise AttncalcError(
+            "--engine needs a model", "give one, as in 'attncalc verify qwen3-8b --engine vllm'"
+        )
+    options = {name: value for name, value in asked.items() if name not in ("engine", "minutes")}
+    question = read_question(values.get("engine"), words, options)
+    with progress(plain=output.plain) as show:
+        answer = verify_engine(question, values.get("minutes", MINUTES), show)
+    output.show(engine_report(answer, full=output.full))
+    raise typer.Exit(0 if all(check.ok for check in answer.checks) else 1)
 
 
 def _base(values: Mapping[str, Any]) -> "VerifyOptions":

@@ -82,11 +82,17 @@ class RunOptions(WhatIfOptions, total=False):
         "compare.",
         With(metavar="LIBRARY"),
     ]
+    engine: Annotated[
+        str,
+        "Instead: start the installed ENGINE (vllm, sglang, llamacpp) with random weights, and "
+        "compare its log with 'attncalc fit'. Its own command may follow after --.",
+        With(metavar="ENGINE"),
+    ]
     minutes: Annotated[
         str,
         Parser(_minutes, "N"),
-        "Time that it may take: contexts are shortened. Default: 1; 10 without a model and for "
-        "--record.",
+        "Time that it may take: contexts are shortened. Default: 1; 10 without a model, for "
+        "--record and for --engine.",
     ]
     record: Annotated[
         str,

