@@ -14,6 +14,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from types import ModuleType
 from typing import Any
 
@@ -75,9 +76,15 @@ def _app_of(question: Question) -> App:
 declared.command_of = _app_of
 
 
-def pytest_report_header() -> str:
-    """Say which files are left out."""
-    return f"without torch, left out: {', '.join(collect_ignore)}" if collect_ignore else ""
+def pytest_report_header() -> list[str]:
+    """Say which files are left out, and which engines are not started."""
+    lines = []
+    if collect_ignore:
+        lines.append(f"without torch, left out: {', '.join(collect_ignore)}")
+    programs = [name for name in ("vllm", "sglang", "llama-server") if which(name) is None]
+    if programs:
+        lines.append(f"NOT TESTED: real engines without a program on PATH: {', '.join(programs)}")
+    return lines
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,6 +14,7 @@ imports torch.
 - programs/: what the command runs: each layer, `--scaling`, `--train`.
 - record/: `--record`, the steps of a record.
 - transformers/: `--against transformers`.
+- engines/: `--engine`, which needs no torch.
 
 Call `need_torch` before importing any of these.
 """

@@ -211,12 +211,17 @@ def _settings(
     if not engine.CPU_SPACE:
         return {**options, "gpu": "cpu"}, tuple(words), None
     request = _in_memory(_request(model, options), GIB)
-    limits = find_engine(question.engine).limits(resolve(request).args)
-    for name, value in engine.cpu_defaults(resolve(request).args, limits).items():
+    args = resolve(request).args
+    limits = find_engine(question.engine).limits(args)
+    has_states = any(each.per == "sequence" for spec in each_cache(model) for each in spec.cached)
+    for name, value in engine.cpu_defaults(args, limits, has_states=has_states).items():
         if name not in options:
-            options[name] = str(value)
-            words += [long_option(name), str(value)]
-    words += [word for name, word in engine.CPU_OPTIONS.items() if name not in options]
+            options[name] = value
+            words += [long_option(name), value]
+    for name in engine.CPU_FLAGS:
+        if name not in options:
+            options[name] = True
+            words.append(long_option(name))
     space = question.variables.get(engine.CPU_SPACE) or os.environ.get(engine.CPU_SPACE) or ""
     if space.isdecimal() and int(space):
         cache_gib = int(space)

@@ -11,7 +11,7 @@ They do not need torch here: an engine is a program, with a Python of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -37,7 +37,7 @@ class Starter(Protocol):
     # (words in a log, what it is doing), of which the last in the log counts
     STEPS: Sequence[tuple[str, str]]
     CPU_SPACE: str  # the variable with the GiB of its cache on a CPU; '' for a device as any other
-    CPU_OPTIONS: Mapping[str, str]  # {an argument: the option} that cost nothing there
+    CPU_FLAGS: Sequence[str]  # arguments that are set there, by their names in Python
 
     def find(self) -> Installed:
         """Return what is installed. Raises CannotCheckError if nothing is."""
@@ -51,8 +51,11 @@ class Starter(Protocol):
         `cache_gib` is the memory of the cache on a CPU, if a variable sets it.
         """
 
-    def cpu_defaults(self, args: EngineArgs, limits: Limits) -> dict[str, int]:
-        """Return {argument: value} for which it has other defaults on a CPU than on a GPU."""
+    def cpu_defaults(self, args: EngineArgs, limits: Limits, *, has_states: bool) -> dict[str, str]:
+        """Return {argument: value} for which it has other defaults on a CPU than on a GPU.
+
+        `has_states` is whether the model has recurrent layers.
+        """
 
 
 def starter(engine: str) -> Starter:

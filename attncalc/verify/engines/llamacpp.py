@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...engines.base import EngineArgs, Limits
@@ -23,7 +23,7 @@ SIZES_CACHE = False
 COMPLETE = ("compute_buffer", "cpu_compute_buffer")
 STEPS = (("llama_model_loader", "reads the file"), ("llama_context", "makes its buffers"))
 CPU_SPACE = ""
-CPU_OPTIONS: Mapping[str, str] = {}
+CPU_FLAGS = ()
 _PROGRAM = "llama-server"
 # Options of the start itself: the warm-up reads weights, which are a hole.
 OPTIONS = ("--no-warmup", "--host", "127.0.0.1")
@@ -90,6 +90,6 @@ def environment(folder: Path, cache_gib: int | None) -> dict[str, str]:
     return engine_environment(folder, {}, ("LLAMA_CACHE",))
 
 
-def cpu_defaults(args: EngineArgs, limits: Limits) -> dict[str, int]:
+def cpu_defaults(args: EngineArgs, limits: Limits, *, has_states: bool) -> dict[str, str]:
     """Return {}: a CPU has no defaults of its own."""
     return {}

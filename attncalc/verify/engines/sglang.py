@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...engines.base import EngineArgs, Limits
@@ -26,7 +26,7 @@ STEPS = (
     ("Load weight end", "makes its pools"),
 )
 CPU_SPACE = ""
-CPU_OPTIONS: Mapping[str, str] = {}
+CPU_FLAGS = ()
 # Random weights, no tokenizer, and a port that is hardly used; SGLang counts further ports from it.
 OPTIONS = (
     "--load-format",
@@ -84,6 +84,6 @@ def environment(folder: Path, cache_gib: int | None) -> dict[str, str]:
     return engine_environment(folder, {}, FOLDERS)
 
 
-def cpu_defaults(args: EngineArgs, limits: Limits) -> dict[str, int]:
+def cpu_defaults(args: EngineArgs, limits: Limits, *, has_states: bool) -> dict[str, str]:
     """Return {}: a CPU has no defaults of its own."""
     return {}

@@ -57,7 +57,7 @@ CPU_BLOCK = 32
 CPU_MLA_BLOCK = 16  # of MLA's (check_and_update_config in platforms/cpu.py)
 CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 # Compiling takes a minute, and no memory.
-CPU_OPTIONS = {"enforce_eager": "--enforce-eager"}
+CPU_FLAGS = ("enforce_eager",)
 
 
 def find() -> Installed:
@@ -86,10 +86,15 @@ def environment(folder: Path, cache_gib: int | None) -> dict[str, str]:
     return engine_environment(folder, own, FOLDERS)
 
 
-def cpu_defaults(args: EngineArgs, limits: Limits) -> dict[str, int]:
-    """Return the steps and blocks of a GPU, which are other ones by default on a CPU."""
-    return {
-        "block_size": CPU_MLA_BLOCK if "MLA" in args.attentions else CPU_BLOCK,
-        "max_num_batched_tokens": limits.max_num_batched_tokens,
-        "max_num_seqs": limits.max_num_seqs,
+def cpu_defaults(args: EngineArgs, limits: Limits, *, has_states: bool) -> dict[str, str]:
+    """Return the steps and blocks of a GPU, which are other ones by default on a CPU; and the dtype
+    of recurrent states that a CPU has.
+    """
+    found = {
+        "block_size": str(CPU_MLA_BLOCK if "MLA" in args.attentions else CPU_BLOCK),
+        "max_num_batched_tokens": str(limits.max_num_batched_tokens),
+        "max_num_seqs": str(limits.max_num_seqs),
     }
+    if has_states:  # check_and_update_config in platforms/cpu.py
+        found["mamba_ssm_cache_dtype"] = "float32"
+    return found
