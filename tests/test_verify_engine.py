@@ -248,11 +248,13 @@ def test_a_model_that_is_too_large_for_this_machine(start: Start, ask: Ask, tmp_
 def test_a_cache_that_is_too_small_agrees_with_fit(
     start: Start, ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that refuses what `fit` says does not fit agrees with it."""
+    """An engine that refuses what `fit` says does not fit agrees with it. Its longest context lacks
+    the block of 32 tokens that vLLM keeps free.
+    """
     refusal = (
         "ValueError: To serve at least one request with the models's max seq len (4194304), (2.00 "
         "GiB KV cache is needed, which is larger than the available KV cache memory (1.0 GiB). "
-        "Based on the available memory, the estimated maximum model length is 2097152.\n"
+        "Based on the available memory, the estimated maximum model length is 2097120.\n"
     )
     start(LOG.replace("4096", "4194304") + refusal, "die")
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
@@ -263,6 +265,7 @@ def test_a_cache_that_is_too_small_agrees_with_fit(
     checks = {check["name"]: check for check in check_answer(answer.out)["checks"]}
     assert (checks["starts"]["predicted"], checks["starts"]["measured"]) == (0, 0)
     assert checks["kv_bytes_per_sequence"]["measured"] == 2**31
+    assert checks["max_context"]["predicted"] == 2**21 - 32
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,11 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: VllmArgs, context: in
         if name in logged.keys() - {"max_context"}
     ]
     if "max_context" in logged:
-        longest = [_longest(layout, end, context) for end in ends]
+        kept = 0
+        if args.version.checks_usable_blocks:
+            details = layout.pool(0, context).details
+            kept = sum(int(each.quantity) for each in details if each.name == "kv_bytes_per_block")
+        longest = [_longest(layout, end - kept, context) for end in ends]
         checks.append(_check("max_context", logged["max_context"], longest))
     return memory, tuple(checks)
 
@@ -342,7 +346,7 @@ def _longest(layout: CacheLayout, memory: int, context: int) -> int:
     """Return the longest context up to `context` of which one request fits in that memory, as vLLM
     estimates it.
 
-    Unlike `needed`, vLLM's check leaves out the block that it keeps free.
+    Unlike `needed`, that leaves out the block that it keeps free, which is none of `memory`.
     """
 
     def needed(tokens: int) -> int:

@@ -105,6 +105,8 @@ class VllmVersion(Version):
     checks_all_layers = between(
         (0, 14), (0, 17), "get_kv_cache_configs; vllm-project/vllm issue 34076"
     )
+    # The memory that one request must fit in lacks the block that stays free.
+    checks_usable_blocks = since((0, 29), "get_kv_cache_configs")
     # The blocks of sliding windows are the kernel's smallest.
     smallest_window_block = between(
         (0, 25), (0, 30), "get_kv_cache_spec in layers/attention/attention.py"

@@ -73,7 +73,7 @@ def _reasons(answer: EngineAnswer) -> Iterator[str]:
 
 
 def _tables(answer: EngineAnswer, *, full: bool) -> Iterator[Table]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     strong = set()
     for check in answer.checks:
         if not check.ok:

@@ -16,7 +16,7 @@ from ...attention.grouped import Grouped
 from ...errors import AttncalcError, CannotCheckError
 from ...model import ModelSpec
 from ...units import long_option, truncate
-from .start import Guard
+from .start import Guard, engine_environment
 
 # {an option of what-if sizes: its field in the config.json of most models}. Their classes know
 # these names where their own differ, as gpt2's n_embd.
@@ -113,7 +113,8 @@ def write_checkpoint(
     asked = {"fields": {**fields}, "changes": {**changes}}
     (folder / "fields.json").write_text(json.dumps(asked), encoding="utf-8")
     program = Path(__file__).with_name("write_config.py")
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    own = {"TRANSFORMERS_VERBOSITY": "error"}
+    environment = engine_environment(guard.folder, own, ("HF_HOME", "TORCHINDUCTOR_CACHE_DIR"))
     command = [os.fspath(python), "-I", os.fspath(program), os.fspath(folder)]
     watched = guard.run(command, environment, _SECONDS)
     if watched.code != 0:

@@ -45,21 +45,21 @@ def arguments() -> Any:
 
 def main() -> int:
     asked = arguments()
+    from importlib import import_module
     from importlib.metadata import version
 
-    from llama_cpp_py_sync._cffi_bindings import get_ffi, get_lib
+    bindings: Any = import_module("llama_cpp_py_sync._cffi_bindings")
+    ffi = bindings.get_ffi()
+    lib = bindings.get_lib()
 
-    ffi = get_ffi()
-    lib = get_lib()
-
-    @ffi.callback("void(enum ggml_log_level, const char*, void*)")  # type: ignore[untyped-decorator]
     def write(level: Any, text: Any, _: Any) -> None:
         if level != _DEBUG:
             sys.stdout.write(ffi.string(text).decode("utf-8", "replace"))
 
     build = version("llama-cpp-py-sync").rpartition(".")[2]
     sys.stdout.write(f"build: {build} (llama-cpp-py-sync) as a library\n")
-    lib.llama_log_set(write, ffi.NULL)
+    callback = ffi.callback("void(enum ggml_log_level, const char*, void*)", write)
+    lib.llama_log_set(callback, ffi.NULL)
     lib.llama_backend_init()
     of_model = lib.llama_model_default_params()
     of_model.no_alloc = True
