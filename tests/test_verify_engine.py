@@ -4,6 +4,7 @@ here.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from fake_engine import FakeEngine
 from schemas import check_answer
 
 from attncalc import AttncalcError, load
+from attncalc.config.local import NamedGpu
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.errors import CannotCheckError
@@ -163,8 +165,10 @@ def test_an_engine_that_dies(start: Start, ask: Ask, model: str, tmp_path: Path)
     fake = start(LOG + "ValueError: the last line of a fake engine\n", "die")
     answer = ask("verify", model, "--engine", "vllm")
     assert (answer.code, answer.out) == (3, "")
-    assert "vLLM ended with exit code 3 before its cache had a size." in answer.err
-    assert "ValueError: the last line of a fake engine" in answer.err
+    assert (
+        "  ValueError: the last line of a fake engine\nerror: vLLM ended with exit code 3 before its cache had a size: ValueError: the last line of a fake engine\n"
+        in answer.err
+    )
     assert (fake.left(), is_empty(tmp_path)) == ([], True)
 
 
@@ -172,7 +176,7 @@ def test_an_engine_that_is_killed(start: Start, ask: Ask, model: str, tmp_path: 
     fake = start(LOG, "be killed")
     answer = ask("verify", model, "--engine", "vllm")
     assert answer.code == 3
-    assert "vLLM ended by signal 9 before its cache had a size." in answer.err
+    assert "vLLM ended by signal 9 before its cache had a size" in answer.err
     assert (fake.left(), is_empty(tmp_path)) == ([], True)
 
 
@@ -180,7 +184,7 @@ def test_an_engine_that_hangs(start: Start, ask: Ask, model: str, tmp_path: Path
     fake = start(LOG)
     answer = ask("verify", model, "--engine", "vllm", "--minutes", "0.03")
     assert answer.code == 3
-    assert "vLLM was stopped after 2 s, before its cache had a size." in answer.err
+    assert "vLLM was stopped after 2 s, before its cache had a size" in answer.err
     assert "tip: --minutes N gives it more time" in answer.err
     assert (fake.left(), is_empty(tmp_path)) == ([], True)
 
@@ -266,6 +270,73 @@ def test_a_cache_that_is_too_small_agrees_with_fit(
     assert (checks["starts"]["predicted"], checks["starts"]["measured"]) == (0, 0)
     assert checks["kv_bytes_per_sequence"]["measured"] == 2**31
     assert checks["max_context"]["predicted"] == 2**21 - 32
+
+
+# Of a public log (tests/data/engine-logs/excerpts/vllm-qwen2.5-7b-0.24.log); its GPU is not known.
+GPU_LOG = """\
+(EngineCore pid=1878) INFO 07-09 21:27:35 [core.py:114] Initializing a V1 LLM engine (v0.24.0) \
+with config: model='/workspace/base', dtype=torch.bfloat16, max_seq_len=8192
+(EngineCore pid=1878) INFO 07-09 21:28:26 [gpu_model_runner.py:5255] Model loading took 14.37 GiB \
+memory and 13.381314 seconds
+(EngineCore pid=1878) INFO 07-09 21:29:51 [gpu_worker.py:508] Available KV cache memory: 11.92 GiB
+(EngineCore pid=1878) INFO 07-09 21:29:51 [kv_cache_utils.py:2146] GPU KV cache size: 223,152 tokens
+(EngineCore pid=1878) INFO 07-09 21:29:51 [kv_cache_utils.py:2150] Maximum concurrency for 8,192 \
+tokens per request: 27.24x
+"""
+
+
+def test_a_start_on_a_gpu_has_weights_and_memory(
+    start: Start, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One GPU of several is used without -tp."""
+    fake = start(GPU_LOG)
+    two = (NamedGpu("NVIDIA GeForce RTX 5090", 32_607 * 2**20, "NVIDIA"),) * 2
+    for place in ("attncalc.questions.verify.engine_run", "attncalc.config.local"):
+        monkeypatch.setattr(f"{place}.named_gpus", lambda: two)
+    model = REPOSITORY / "tests/data/engine-logs/models/qwen2.5-7b.json"
+    answer = ask("verify", str(model), "--engine", "vllm", "--context", "8K", "--json")
+    assert answer.code == 1  # this GPU is not the one of the log
+    document = check_answer(answer.out)
+    checks = {check["name"]: check for check in document["checks"]}
+    assert set(checks) == {"weights", "kv_memory", "kv_tokens", "concurrency", "starts"}
+    assert checks["weights"]["measured"] == int(14.37 * 2**30)
+    assert checks["kv_tokens"]["measured"] == 223_152
+    assert [name for name, check in checks.items() if not check["ok"]] == ["kv_memory"]
+    assert document["device"]["name"] == "vLLM 0.24.0 on NVIDIA GeForce RTX 5090"
+    assert "--block-size" not in fake.arguments
+    screen = ask("verify", str(model), "--engine", "vllm", "--context", "8K").out
+    assert re.search(r"KV memory +[\d.]+ to [\d.]+ GiB +11.92 GiB  NO", screen)
+
+
+# Of the library of build 11327, with a model of 2 layers x 2 KV heads x 32: 4,096 cells x 2 x 2 x
+# 64 x 2 B are 2 MiB.
+LLAMACPP_LOG = """\
+build: 11327 (abc) with cc for x86_64-linux-gnu
+llama_model_loader: loaded meta data with 20 key-value pairs and 26 tensors from model.gguf
+llama_context: n_ctx         = 4096
+llama_kv_cache:        CPU KV buffer size =     2.00 MiB
+llama_kv_cache: size =    2.00 MiB (  4096 cells,   2 layers,  1/1 seqs), K (f16):    1.00 MiB, \
+V (f16):    1.00 MiB
+sched_reserve:        CPU compute buffer size =     {buffer} MiB
+"""
+
+
+def test_llama_server(start: Start, ask: Ask, model: str) -> None:
+    """It gets a GGUF file of the model, and its own port."""
+    predicted = json.loads(
+        ask("fit", model, "--engine", "llamacpp", "--gpu", "cpu", "-c", "4K", "--json").out
+    )["values"]["compute_buffer"]
+    log = LLAMACPP_LOG.format(buffer=f"{predicted / 2**20:.2f}")
+    fake = start(log, name="llama-server")
+    command = f"llama-server -m {model} -c 4096 -np 1 --port 8080"
+    answer = ask("verify", "--json", "--", *command.split())
+    assert answer.code == 0, answer.err
+    checks = {check["name"]: check for check in check_answer(answer.out)["checks"]}
+    assert checks["kv_size"]["predicted"] == checks["kv_size"]["measured"] == 2**21
+    assert checks["compute_buffer"]["ok"]
+    assert fake.arguments[0] == "-m"
+    assert fake.arguments[1].endswith("model.gguf")
+    assert "8080" not in fake.arguments
 
 
 @pytest.mark.parametrize(

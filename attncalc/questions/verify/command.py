@@ -141,7 +141,7 @@ def _verify_engine(
     from ...show.progress import progress
     from .engine_question import ALLOWED, read_question
     from .engine_report import engine_report
-    from .engine_run import MINUTES, verify_engine
+    from .engine_run import MINUTES, EngineEndedError, verify_engine
 
     tip = "leave out {option}: give the engine's own options after --, as in 'attncalc verify -- "
     _check_alone("--engine", ALLOWED, f"{tip}vllm serve MODEL -tp 2'", asked)
@@ -152,8 +152,16 @@ def _verify_engine(
         )
     options = {name: value for name, value in asked.items() if name not in ("engine", "minutes")}
     question = read_question(values.get("engine"), words, options)
-    with progress(plain=output.plain) as show:
-        answer = verify_engine(question, values.get("minutes", MINUTES), show)
+    try:
+        with progress(plain=output.plain) as show:
+            answer = verify_engine(question, values.get("minutes", MINUTES), show)
+    except KeyboardInterrupt:
+        tell("interrupted: the engine is stopped, and nothing was measured")
+        raise typer.Exit(INTERRUPTED) from None
+    except EngineEndedError as error:
+        for line in error.lines:
+            tell(f"  {line}", "    ")
+        raise
     output.show(engine_report(answer, full=output.full))
     raise typer.Exit(0 if all(check.ok for check in answer.checks) else 1)
 

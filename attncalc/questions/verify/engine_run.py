@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from ...logs.comparison import Estimate, LogComparison, compare
 from ...logs.log_file import lines_of, read_log
 from ...logs.startup_log import Printed, StartupLog
 from ...model import ModelSpec
+from ...options import parsed
 from ...records import NamedTuple
 from ...serving.fit import FitResult, fit
 from ...serving.request import FitRequest, resolve
@@ -34,6 +37,7 @@ from ...verify.engines.checkpoint import changes_of, preset_fields, write_checkp
 from ...verify.engines.gguf import copy_header, write_model
 from ...verify.engines.start import Guard, State, Watched
 from ...verify.host_memory import free_on_host
+from ..fit.options import FitOptions
 from ..fit.request import fit_request
 from ..inputs import read_model
 from ..options import ModelOptions
@@ -48,8 +52,22 @@ _LIBRARIES = 2 * GIB
 # Characters of a line of a log that a message shows, and how many of the last lines.
 _WIDTH = 160
 _LINES = 6
+# An error as Python prints it, of which a log's first one is the cause.
+_ERROR = re.compile(r"\b[A-Z]\w{1,60}(?:Error|Exception): .{1,400}")
 # Refusals after which an engine ends. A message that states another cause may be a warning.
 _REFUSALS = ("too_small", "no_memory", "out_of_memory", "occupied", "too_many_sequences")
+
+
+class EngineEndedError(CannotCheckError):
+    """An engine ended, or was stopped, before its cache had a size.
+
+    Attributes:
+        lines: The last lines of its log.
+    """
+
+    def __init__(self, message: str, tip: str, lines: tuple[str, ...]) -> None:
+        super().__init__(message, tip)
+        self.lines = lines
 
 
 class EngineAnswer(NamedTuple):
@@ -114,8 +132,9 @@ def verify_engine(
     if not gpus and "cpu_compute_buffer" in log.budget:
         log = log._replace(budget={"compute_buffer": log.budget["cpu_compute_buffer"]})
     machine = "the CPU"
+    used = int(options.get("gpus", len(gpus)))
     if gpus:
-        machine = gpus[0].title if len(gpus) == 1 else f"{len(gpus)} x {gpus[0].title}"
+        machine = gpus[0].title if used == 1 else f"{used} x {gpus[0].title}"
     shown = [word if word != os.fspath(path) else question.model for word in command]
     answer = compare_start(
         question, model, written, options, cache_gib, log, is_plan=installed.is_library
@@ -207,7 +226,11 @@ def _settings(
     options = {name: value for name, value in question.options.items() if name not in left_out}
     words = list(question.words)
     if on_gpu:
-        return {**options, "gpu": "local"}, tuple(words), None
+        options["gpu"] = "local"
+        if not find_engine(question.engine).splits_by_layer:
+            ranks = (int(options.get(name, 1)) for name in ("tp", "pp", "dp"))
+            options["gpus"] = str(prod(ranks))  # and not all that there are
+        return options, tuple(words), None
     if not engine.CPU_SPACE:
         return {**options, "gpu": "cpu"}, tuple(words), None
     request = _in_memory(_request(model, options), GIB)
@@ -296,21 +319,31 @@ def _log_of(watched: Watched, engine: str, minutes: float) -> StartupLog:
     if log and refusal and refusal.kind in ("too_small", "no_memory"):
         return log  # what `fit` can be compared with
     lines = [line for line in lines_of(watched.log) if line.strip()]
-    last = "".join(f"\n  {truncate(line, _WIDTH)}" for line in lines[-_LINES:])
+    last = tuple(truncate(line, _WIDTH) for line in lines[-_LINES:])
     if watched.ending == "late":
-        raise CannotCheckError(
-            f"{title} was stopped after {duration(60 * minutes)}, before its cache had a size. "
-            f"Its last lines:{last}",
+        raise EngineEndedError(
+            f"{title} was stopped after {duration(60 * minutes)}, before its cache had a size",
             "--minutes N gives it more time",
+            last,
         )
-    reason = ""
-    if log and refusal:
-        reason = f" {diagnose_alone(log).reason}"
-    raise CannotCheckError(
-        f"{title} ended{_how(watched.code)} before its cache had a size.{reason} Its last "
-        f"lines:{last}",
-        "the command alone shows its whole log",
-    )
+    if log and refusal and refusal.kind != "unfinished":
+        reason = diagnose_alone(log).reason
+    else:
+        reason = _first_error(lines)
+    tip = "its last lines are above" if last else "the command alone may say more"
+    sentence = f"{title} ended{_how(watched.code)} before its cache had a size"
+    raise EngineEndedError(f"{sentence}: {reason}" if reason else sentence, tip, last)
+
+
+def _first_error(lines: list[str]) -> str:
+    """Return the first error in a log: those that follow are of the processes that waited for it;
+    '' without any.
+    """
+    for line in lines:
+        found = _ERROR.search(line)
+        if found and "WARNING" not in line:
+            return truncate(found[0], _WIDTH)
+    return ""
 
 
 def _how(code: int | None) -> str:
@@ -355,10 +388,10 @@ def compare_start(
         request = _request(written, options)
         notes.append(f"The newest known version is compared: {error.message}.")
     comparison = compare(request, log)
-    if cache_gib is None:
-        predicted = fit(request)
-    else:
-        predicted = fit(_in_memory(request, cache_gib * GIB))
+    memory = parsed(question.options, FitOptions).get("kv_memory")
+    if cache_gib is not None:
+        memory = cache_gib * GIB
+    predicted = fit(request if memory is None else _in_memory(request, memory))
     estimates = {estimate.name: estimate for estimate in comparison.estimates}
     if not starter(log.engine).SIZES_CACHE:
         estimates.pop("kv_memory", None)
