@@ -105,10 +105,11 @@ class FakeEngine:
         if not self._pids.exists():
             return []
         pids = [int(line) for line in self._pids.read_text(encoding="utf-8").split()]
-        return [pid for pid in pids if _runs(pid)]
+        return [pid for pid in pids if runs(pid)]
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
+    """Return whether a process runs."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from asking import REPOSITORY, Ask
-from fake_engine import FakeEngine
+from fake_engine import FakeEngine, runs
 from schemas import check_answer
 
 from attncalc import AttncalcError, load
@@ -411,10 +411,12 @@ def test_a_gguf_file_of_another_architecture(tmp_path: Path) -> None:
 
 def test_changes_are_of_the_language_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncalc.verify.engines.write_config.filled", dict)
-    fields = {"text_config": {"layer_types": ["a", "b", "c"], "num_local_experts": 8}}
+    of_layers = {"layer_types": ["a", "b", "c"], "hybrid_override_pattern": "M*"}
+    fields = {"text_config": {**of_layers, "num_local_experts": 8}}
     changes = {"num_hidden_layers": 4, "num_experts|num_local_experts": 2, "hidden_size|d": 64}
     assert changed(fields, changes)["text_config"] == {
         "layer_types": ["a", "b", "c", "a"],
+        "hybrid_override_pattern": "M*M*",
         "num_local_experts": 2,
         "num_hidden_layers": 4,
         "hidden_size": 64,
@@ -432,6 +434,20 @@ def test_a_guard_runs_programs_one_after_the_other() -> None:
         assert missing.code == 127
         assert b"/no/such/program: No such file or directory" in missing.log
     assert not folder.exists()
+
+
+def test_a_guard_that_is_killed_takes_the_engine_with_it(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    program = f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    with Guard() as guard:
+        guard.start([sys.executable, "-c", program], dict(os.environ))
+        _wait(lambda: pids.exists() and bool(pids.read_text(encoding="utf-8")))
+        guard._process.kill()
+        with pytest.raises(CannotCheckError, match="was killed"):
+            guard.watch(lambda log: "unfinished", 60)
+    assert not guard.folder.exists()
+    if sys.platform == "linux":
+        _wait(lambda: not runs(int(pids.read_text(encoding="utf-8"))))
 
 
 def test_an_unknown_program_is_no_command() -> None:

@@ -16,6 +16,7 @@ from ...config.gguf.files import local_gguf, local_sources
 from ...config.gguf.header import read_header
 from ...config.local import named_gpus
 from ...config.presets import preset_config, preset_of
+from ...config.source import CONFIG
 from ...cost.cache import layer_cache_specs
 from ...cost.params import params
 from ...engines import find_engine
@@ -197,7 +198,14 @@ def _written(path: Path, model: ModelSpec) -> ModelSpec:
 
     Raises CannotCheckError if it has another cache than the model that was asked about.
     """
-    written = load(path)
+    try:
+        written = load(path)
+    except AttncalcError as error:
+        reason = error.message.removeprefix(f"{path / CONFIG}: ")
+        raise CannotCheckError(
+            f"the file that was written for {model.title} cannot be read: {reason}",
+            "leave out what-if options, or give a file of the model",
+        ) from None
     if each_cache(written) != each_cache(model):
         raise CannotCheckError(
             f"the file that was written for {model.title} has other layers than asked for",

@@ -26,6 +26,8 @@ _TERM_SECONDS = 5.0
 _CLEAN_SECONDS = 1.0
 # prctl's number for "orphans among my descendants become my children" (linux/prctl.h).
 _PR_SET_CHILD_SUBREAPER = 36
+# and for a signal that a process gets when its parent ends, as when this one is killed.
+_PR_SET_PDEATHSIG = 1
 # Python's process that removes shared memory and semaphores once their users are gone.
 _CLEANER = b"resource_tracker"
 _SHARED_MEMORY = "/dev/shm/"
@@ -52,6 +54,7 @@ class Guarded:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    preexec_fn=_end_with_parent,  # noqa: PLW1509 - there is one thread
                 )
             except OSError as error:
                 log.write(f"{asked['command'][0]}: {error.strerror}\n".encode())
@@ -150,10 +153,19 @@ def shared_memory(pid: int) -> set[str]:
     return found
 
 
+def _end_with_parent() -> None:
+    """Let this process get SIGTERM when its parent ends, where the system can."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _prctl(option: int, value: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 def adopt_orphans() -> None:
     """Let orphans among the descendants become children of this process, where the system can."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def main(folder: str) -> None:

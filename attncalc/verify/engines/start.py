@@ -103,6 +103,8 @@ class Guard:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_SECONDS)
         self._process.stdout.close()
+        if self._process.returncode:  # it was killed, and removed nothing
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: str = LOG) -> None:
         """Start a program in the folder, whose output goes into a file there."""
@@ -137,13 +139,15 @@ class Guard:
         """
         begun = time.monotonic()
         end = begun + seconds
+        path = self.folder / log
         read = b""
         refused_until: float | None = None
         while True:
             code = self._code(max(0.0, min(_STEP, end - time.monotonic())))
             before = len(read)
             with contextlib.suppress(OSError):
-                read = (self.folder / log).read_bytes()
+                if path.stat().st_size > before:
+                    read = path.read_bytes()
             if len(read) > before:
                 state = state_of(read)
                 if state == "complete":

@@ -10,8 +10,14 @@ import os
 import sys
 from typing import Any
 
-# {a list with an entry per layer: what it is}, cut or continued if the number of layers changes.
-_PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers")
+# Lists and texts with an entry per layer, cut or continued if the number of layers changes.
+_PER_LAYER = (
+    "layer_types",
+    "mlp_layer_types",
+    "layers_block_type",
+    "no_rope_layers",
+    "hybrid_override_pattern",
+)
 # The classes that generate text: those of multimodal models first, as engines load them.
 _MAPPINGS = (
     "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
@@ -41,8 +47,10 @@ def changed(fields: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     layers = found.get("num_hidden_layers")
     for name in _PER_LAYER:
         each = found.get(name)
-        if layers and isinstance(each, list) and each:
-            found[name] = [each[i % len(each)] for i in range(layers)]
+        if not layers or not each:
+            continue
+        changed_list = [each[i % len(each)] for i in range(layers)]
+        found[name] = "".join(changed_list) if isinstance(each, str) else changed_list
     return found
 
 
@@ -77,6 +85,8 @@ def main(folder: str) -> None:
     config = filled(changed(asked["fields"], asked["changes"]))
     if not config.get("architectures"):
         config["architectures"] = architectures(config["model_type"])
+    if not config["architectures"]:
+        raise SystemExit(f"it has no class for model_type '{config['model_type']}'")
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file, indent=1, default=str)
 
