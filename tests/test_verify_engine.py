@@ -138,7 +138,7 @@ def test_a_figure_that_differs(start: Start, ask: Ask, model: str, tmp_path: Pat
 def test_what_the_engine_is_started_with(
     start: Start, ask: Ask, model: str, tmp_path: Path
 ) -> None:
-    """Weights are random, nothing is fetched, and what it keeps is in the temporary folder."""
+    """Weights are random, nothing is fetched, and its caches are in the temporary folder."""
     fake = start(AGREEING)
     ask("verify", model, "--engine", "vllm", "--context", "4K")
     arguments = " ".join(fake.arguments)
