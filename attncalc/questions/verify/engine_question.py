@@ -1,5 +1,7 @@
 """What `verify --engine` asks: a model and an engine, or a whole command that starts one."""
 
+import contextlib
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +9,7 @@ from ...engines import ENGINES, find_engine
 from ...errors import AttncalcError, NotSupportedError, clash, known_tip
 from ...options import by_name, options_of, parsed
 from ...records import NamedTuple
+from ...show.lists import tell
 from ...units import truncate
 from ...verify.engines import STARTED, starter
 from ..fit.launch_words import begin_of, expand, launches, options_of_launch
@@ -105,7 +108,10 @@ def _of_command(
         if name not in WhatIfOptions.__annotations__:
             raise clash(f"--{name}", "a command after --", f"give --{name} in the command")
     declared = by_name(options_of(FitOptions).values())
-    expanded = expand(before, command, declared, declared)
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        expanded = expand(before, command, declared, declared)
+    for note in told.getvalue().splitlines():  # the engine is started with them
+        tell(note.replace("note: not used:", "note: not in the prediction:"))
     model, found = _parsed(expanded, declared)
     named = str(found["engine"])
     if engine not in (None, named):

@@ -236,8 +236,7 @@ def _settings(
     if on_gpu:
         options["gpu"] = "local"
         if not find_engine(question.engine).splits_by_layer:
-            ranks = (int(options.get(name, 1)) for name in ("tp", "pp", "dp"))
-            options["gpus"] = str(prod(ranks))  # and not all that there are
+            options["gpus"] = str(_ranks(options))  # and not all that there are
         return options, tuple(words), None
     if not engine.CPU_SPACE:
         return {**options, "gpu": "cpu"}, tuple(words), None
@@ -258,8 +257,13 @@ def _settings(
         cache_gib = int(space)
     else:
         cache_gib = max(1, -(-int(fit(_in_memory(_request(model, options), GIB)).needed) // GIB))
-    _check_memory(model, request, cache_gib * GIB)
+    _check_memory(model, request, _ranks(options) * cache_gib * GIB)
     return options, tuple(words), cache_gib
+
+
+def _ranks(options: Mapping[str, Any]) -> int:
+    """Return the devices that a command uses, each with a cache of its own."""
+    return prod(int(options.get(name, 1)) for name in ("tp", "pp", "dp"))
 
 
 def _check_memory(model: ModelSpec, request: FitRequest, cache: int) -> None:
