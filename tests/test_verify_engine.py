@@ -404,6 +404,16 @@ def test_a_written_gguf_file_is_the_model(tmp_path: Path, name: str) -> None:
     assert path.stat().st_blocks * 512 < 2**20
 
 
+def test_the_header_of_a_gguf_file_is_copied(start: Start, ask: Ask, tmp_path: Path) -> None:
+    """Its weights are not: llama.cpp gets a hole in their place."""
+    given = write_model(tmp_path / "given.gguf", load("llama3.2-1b"))
+    fake = start(LLAMACPP_LOG.format(buffer="1.00"), name="llama-server")
+    ask("verify", str(given), "--engine", "llamacpp", "-c", "4K")
+    assert fake.arguments[1].endswith("given.gguf")
+    assert fake.arguments[1] != str(given)
+    assert fake.arguments[2:6] == ["-np", "1", "-c", "4096"]
+
+
 def test_a_gguf_file_of_another_architecture(tmp_path: Path) -> None:
     with pytest.raises(CannotCheckError, match="model_type deepseek_v3"):
         write_model(tmp_path / "model.gguf", load("deepseek-v3"))

@@ -12,7 +12,8 @@ from typing import Any
 
 from ...check import Check
 from ...config import load, load_with_config
-from ...config.gguf.files import local_gguf, local_sources
+from ...config.folder import LocalFile
+from ...config.gguf.files import local_gguf, shard_names
 from ...config.gguf.header import read_header
 from ...config.local import named_gpus
 from ...config.presets import preset_config, preset_of
@@ -116,9 +117,12 @@ def verify_engine(
             changes = changes_of(model, question.what_if)
             path = write_checkpoint(guard, installed.python, fields, changes)
         written = _written(path, model)
-        options, words, cache_gib = _settings(question, written, engine, on_gpu=bool(gpus))
+        options, words, cache = _settings(question, written, engine, on_gpu=bool(gpus))
         command = engine.command(installed, path, words)
-        environment = {**engine.environment(guard.folder, cache_gib), **question.variables}
+        environment = {
+            **engine.environment(guard.folder, cache and max(1, cache // GIB)),
+            **question.variables,
+        }
         guard.start(command, environment)
         title = find_engine(question.engine).title
         watched = guard.watch(
@@ -128,8 +132,8 @@ def verify_engine(
         )
         show(f"3 of 3: stops {title}")
     log = _log_of(watched, question.engine, minutes)
-    if cache_gib is not None:
-        log = _with_memory(log, cache_gib * GIB)
+    if cache is not None:
+        log = _with_memory(log, cache)
     if not gpus and "cpu_compute_buffer" in log.budget:
         log = log._replace(budget={"compute_buffer": log.budget["cpu_compute_buffer"]})
     machine = "the CPU"
@@ -138,7 +142,7 @@ def verify_engine(
         machine = gpus[0].title if used == 1 else f"{used} x {gpus[0].title}"
     shown = [word if word != os.fspath(path) else question.model for word in command]
     answer = compare_start(
-        question, model, written, options, cache_gib, log, is_plan=installed.is_library
+        question, model, written, options, cache, log, is_plan=installed.is_library
     )
     return answer._replace(command=tuple(shown), machine=machine, seconds=watched.seconds)
 
@@ -184,13 +188,16 @@ def _read(question: EngineQuestion, engine: Starter) -> _Source:
 
 
 def _write_gguf(folder: Path, source: _Source) -> Path:
-    """Write a GGUF file of the model's sizes, without weights, and return its path."""
-    path = folder / "model.gguf"
+    """Write a GGUF file of the model's sizes, without weights, and return its path; of several
+    files, the first one.
+    """
     if source.gguf is None:
-        return write_model(path, source.model)
-    header = read_header(local_sources(source.gguf)[0])
-    end = header.data_start + sum(tensor.size for tensor in header.tensors)
-    return copy_header(source.gguf, header.data_start, max(end, source.gguf.stat().st_size), path)
+        return write_model(folder / "model.gguf", source.model)
+    for name in shard_names(source.gguf.name):
+        path = source.gguf.with_name(name)
+        start = read_header(LocalFile(path)).data_start
+        copy_header(path, start, path.stat().st_size, folder / name)
+    return folder / source.gguf.name
 
 
 def _written(path: Path, model: ModelSpec) -> ModelSpec:
@@ -225,7 +232,7 @@ def each_cache(model: ModelSpec) -> list[LayerCacheSpec]:
 def _settings(
     question: EngineQuestion, model: ModelSpec, engine: Starter, *, on_gpu: bool
 ) -> tuple[dict[str, Any], tuple[str, ...], int | None]:
-    """Return the options of `fit`, the words of the command, and the GiB of a cache on a CPU.
+    """Return the options of `fit`, the words of the command, and the bytes of a cache on a CPU.
 
     On a CPU the engine has defaults of its own for steps and blocks: the command says those of a
     GPU, where it can.
@@ -252,13 +259,23 @@ def _settings(
         if name not in options:
             options[name] = True
             words.append(long_option(name))
+    cache = _cache_on_cpu(question, _request(model, options), engine)
+    _check_memory(model, request, _ranks(options) * cache)
+    return options, tuple(words), cache
+
+
+def _cache_on_cpu(question: EngineQuestion, request: FitRequest, engine: Starter) -> int:
+    """Return the bytes of a cache on a CPU: as an option or a variable sets them, or the GiB that
+    one request needs.
+    """
+    given: int | None = parsed(question.options, FitOptions).get("kv_memory")
+    if given is not None:
+        return given
     space = question.variables.get(engine.CPU_SPACE) or os.environ.get(engine.CPU_SPACE) or ""
     if space.isdecimal() and int(space):
-        cache_gib = int(space)
-    else:
-        cache_gib = max(1, -(-int(fit(_in_memory(_request(model, options), GIB)).needed) // GIB))
-    _check_memory(model, request, _ranks(options) * cache_gib * GIB)
-    return options, tuple(words), cache_gib
+        return int(space) * GIB
+    needed = int(fit(_in_memory(request, GIB)).needed)
+    return max(1, -(-needed // GIB)) * GIB
 
 
 def _ranks(options: Mapping[str, Any]) -> int:
@@ -381,14 +398,21 @@ def compare_start(
     model: ModelSpec,
     written: ModelSpec,
     options: dict[str, Any],
-    cache_gib: int | None,
+    cache: int | None,
     log: StartupLog,
     *,
     is_plan: bool,
 ) -> EngineAnswer:
     """Return the answer, without the command and the machine.
 
-    `is_plan` is whether the engine allocated nothing.
+    Args:
+        question: What was asked.
+        model: The model that was asked about.
+        written: The model of the files that the engine loaded.
+        options: The options of `fit` for those files.
+        cache: The bytes of a cache on a CPU; None on a GPU.
+        log: What the engine printed.
+        is_plan: Whether the engine allocated nothing.
     """
     notes = [*_notes(model, written)]
     try:
@@ -401,8 +425,8 @@ def compare_start(
         notes.append(f"The newest known version is compared: {error.message}.")
     comparison = compare(request, log)
     memory = parsed(question.options, FitOptions).get("kv_memory")
-    if cache_gib is not None:
-        memory = cache_gib * GIB
+    if cache is not None:
+        memory = cache
     predicted = fit(request if memory is None else _in_memory(request, memory))
     estimates = {estimate.name: estimate for estimate in comparison.estimates}
     if not starter(log.engine).SIZES_CACHE:

@@ -78,12 +78,14 @@ def command(installed: Installed, model: Path, words: Sequence[str]) -> list[str
 def environment(folder: Path, cache_gib: int | None) -> dict[str, str]:
     """Return the environment of the engine, whose caches and temporary files are in `folder`.
 
-    `cache_gib` is the memory of the cache on a CPU; None on a GPU.
+    `cache_gib` is the memory of the cache on a CPU; None on a GPU, or with an option that sets it,
+    which the variable would replace.
     """
-    own = {"VLLM_NO_USAGE_STATS": "1"}
+    found = engine_environment(folder, {"VLLM_NO_USAGE_STATS": "1"}, FOLDERS)
+    found.pop(CPU_SPACE, None)
     if cache_gib is not None:
-        own[CPU_SPACE] = str(cache_gib)
-    return engine_environment(folder, own, FOLDERS)
+        found[CPU_SPACE] = str(cache_gib)
+    return found
 
 
 def cpu_defaults(args: EngineArgs, limits: Limits, *, has_states: bool) -> dict[str, str]:
