@@ -161,6 +161,14 @@ def test_a_command_of_the_engine(start: Start, ask: Ask, model: str) -> None:
     assert "8000" not in fake.arguments
 
 
+def test_the_memory_of_an_option(start: Start, ask: Ask, model: str) -> None:
+    """vLLM prefers the variable, which is left out."""
+    fake = start(LOG + SIZE.format(tokens="1,048,576", times="256.00"))
+    command = f"vllm serve {model} --kv-cache-memory-bytes 536870912"
+    assert ask("verify", "--", *command.split()).code == 0
+    assert "VLLM_CPU_KVCACHE_SPACE" not in fake.environment
+
+
 def test_an_engine_that_dies(start: Start, ask: Ask, model: str, tmp_path: Path) -> None:
     fake = start(LOG + "ValueError: the last line of a fake engine\n", "die")
     answer = ask("verify", model, "--engine", "vllm")

@@ -119,10 +119,10 @@ def verify_engine(
         written = _written(path, model)
         options, words, cache = _settings(question, written, engine, on_gpu=bool(gpus))
         command = engine.command(installed, path, words)
-        environment = {
-            **engine.environment(guard.folder, cache and max(1, cache // GIB)),
-            **question.variables,
-        }
+        space = None
+        if cache is not None and "kv_memory" not in question.options:
+            space = cache // GIB
+        environment = {**engine.environment(guard.folder, space), **question.variables}
         guard.start(command, environment)
         title = find_engine(question.engine).title
         watched = guard.watch(
