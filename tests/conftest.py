@@ -14,7 +14,6 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import which
 from types import ModuleType
 from typing import Any
 
@@ -46,7 +45,7 @@ if find_spec("torch") is None:
         file.name for file in files if "\nneed_torch()\n" in file.read_text(encoding="utf-8")
     ]
 
-from asking import Answer, Ask  # noqa: E402
+from asking import NOT_TESTED, Answer, Ask  # noqa: E402
 from schemas import check_answer  # noqa: E402
 
 from attncalc import tracing  # noqa: E402
@@ -76,15 +75,17 @@ def _app_of(question: Question) -> App:
 declared.command_of = _app_of
 
 
-def pytest_report_header() -> list[str]:
-    """Say which files are left out, and which engines are not started."""
-    lines = []
-    if collect_ignore:
-        lines.append(f"without torch, left out: {', '.join(collect_ignore)}")
-    programs = [name for name in ("vllm", "sglang", "llama-server") if which(name) is None]
-    if programs:
-        lines.append(f"NOT TESTED: real engines without a program on PATH: {', '.join(programs)}")
-    return lines
+def pytest_report_header() -> str:
+    """Say which files are left out."""
+    return f"without torch, left out: {', '.join(collect_ignore)}" if collect_ignore else ""
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say in one line which engines are not installed, and so not started."""
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())]
+    missing = [reason.partition(NOT_TESTED)[2] for reason in reasons if NOT_TESTED in reason]
+    if missing:
+        terminalreporter.write_line(f"{NOT_TESTED}{', '.join(sorted(missing))}", yellow=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

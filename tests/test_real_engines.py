@@ -4,7 +4,7 @@ A start of vLLM takes a minute. CONTRIBUTING.md says how to install them.
 """
 
 import pytest
-from asking import Ask
+from asking import NOT_TESTED, Ask
 from schemas import check_answer
 
 from attncalc.errors import CannotCheckError
@@ -31,7 +31,7 @@ def missing() -> list[str]:
 @pytest.mark.parametrize("engine", STARTED)
 def test_a_real_engine_has_the_cache_that_fit_predicts(ask: Ask, engine: str) -> None:
     if engine in missing():
-        pytest.skip(f"NOT TESTED: {engine} is not installed")
+        pytest.skip(f"{NOT_TESTED}{engine}")
     answer = ask("verify", *RUNS[engine].split(), "--engine", engine, "--json")
     assert answer.code in (0, 1), answer.err
     checks = check_answer(answer.out)["checks"]
