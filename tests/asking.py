@@ -18,7 +18,6 @@ sys.path.insert(0, str(REPOSITORY))
 from attncalc import AttncalcError  # noqa: E402
 from attncalc.questions import QUESTIONS  # noqa: E402
 
-
 # How the reason begins for which a test is skipped that needs an engine.
 NOT_TESTED = "NOT TESTED, since it is not installed: "
 
