@@ -22,7 +22,7 @@ from ...cost.cache import layer_cache_specs
 from ...cost.params import params
 from ...engines import find_engine
 from ...engines.pipeline import LayerCacheSpec
-from ...errors import AttncalcError, CannotCheckError
+from ...errors import AttncalcError, CannotCheckError, is_valid
 from ...logs.cause import diagnose_alone
 from ...logs.comparison import Estimate, LogComparison, compare
 from ...logs.log_file import lines_of, read_log
@@ -252,8 +252,10 @@ def _settings(
     limits = find_engine(question.engine).limits(args)
     has_states = any(each.per == "sequence" for spec in each_cache(model) for each in spec.cached)
     for name, value in engine.cpu_defaults(args, limits, has_states=has_states).items():
-        if name not in options:
-            options[name] = value
+        changed = {**options, name: value}
+        # DeepSeek-V4 has blocks of its own
+        if name not in options and is_valid(_fit_in_gib, model, changed):
+            options = changed
             words += [long_option(name), value]
     for name in engine.CPU_FLAGS:
         if name not in options:
@@ -276,6 +278,11 @@ def _cache_on_cpu(question: EngineQuestion, request: FitRequest, engine: Starter
         return int(space) * GIB
     needed = int(fit(_in_memory(request, GIB)).needed)
     return max(1, -(-needed // GIB)) * GIB
+
+
+def _fit_in_gib(model: ModelSpec, options: Mapping[str, Any]) -> FitResult:
+    """Return what fits in 1 GiB for the cache. Raises AttncalcError as `fit` does."""
+    return fit(_in_memory(_request(model, options), GIB))
 
 
 def _ranks(options: Mapping[str, Any]) -> int:
