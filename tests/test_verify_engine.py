@@ -24,8 +24,9 @@ from attncalc.cost.params import params
 from attncalc.errors import CannotCheckError
 from attncalc.questions.verify import engine_run
 from attncalc.questions.verify.engine_question import read_question
+from attncalc.verify.engines import starter
 from attncalc.verify.engines.gguf import write_model
-from attncalc.verify.engines.start import Guard, without_options
+from attncalc.verify.engines.start import Guard, Installed, without_options
 from attncalc.verify.engines.write_config import changed
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="engines are started on Unix")
@@ -380,6 +381,22 @@ def test_variables_before_a_command_are_set() -> None:
     words = "VLLM_CPU_KVCACHE_SPACE=4 vllm serve gpt2"
     question = read_question(None, words.split(), {})
     assert question.variables == {"VLLM_CPU_KVCACHE_SPACE": "4"}
+
+
+def test_the_command_of_sglang(tmp_path: Path) -> None:
+    """No machine of the tests has SGLang: its options are those of its server_args.py."""
+    python = tmp_path / "python"
+    words = ["--port", "30000", "--tp-size", "2"]
+    command = starter("sglang").command(Installed(python, python), tmp_path / "model", words)
+    assert command[:5] == [
+        str(python),
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        str(tmp_path / "model"),
+    ]
+    assert command[5:10] == ["--tp-size", "2", "--load-format", "dummy", "--skip-tokenizer-init"]
+    assert "30000" not in command
 
 
 def test_options_of_the_start_are_left_out_of_a_command() -> None:
