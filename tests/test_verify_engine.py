@@ -332,9 +332,8 @@ sched_reserve:        CPU compute buffer size =     {buffer} MiB
 
 def test_llama_server(start: Start, ask: Ask, model: str) -> None:
     """It gets a GGUF file of the model, and its own port."""
-    predicted = json.loads(
-        ask("fit", model, "--engine", "llamacpp", "--gpu", "cpu", "-c", "4K", "--json").out
-    )["values"]["compute_buffer"]
+    options = "--engine llamacpp --engine-version b11327 --gpu cpu -c 4K --json"
+    predicted = json.loads(ask("fit", model, *options.split()).out)["values"]["compute_buffer"]
     log = LLAMACPP_LOG.format(buffer=f"{predicted / 2**20:.2f}")
     fake = start(log, name="llama-server")
     command = f"llama-server -m {model} -c 4096 -np 1 --port 8080"
