@@ -238,6 +238,15 @@ def usual_dtype(quant_method: str) -> str | None:
     )
 
 
+def tokens_in_short(tokens: int) -> str:
+    """Return a number of tokens in a few characters: '500', '64K', or about '10M'."""
+    if tokens >= 1 << 20:
+        return f"{round(tokens / 2**20)}M"
+    if tokens and tokens % 1024 == 0:
+        return f"{tokens // 1024}K"
+    return count(tokens)
+
+
 def count(number: int) -> str:
     """Return an integer with thousands separators: '1,342,177,280'."""
     return f"{int(number):,}"

@@ -159,6 +159,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncalc.show.progress.LINE_SECONDS", 3600)
     monkeypatch.setattr("attncalc.verify.options.DEFAULT_MINUTES", 600)
     monkeypatch.setattr("attncalc.verify.options.CATALOGUE_MINUTES", 600)
+    monkeypatch.setattr("attncalc.verify.options.SIMULATED_MINUTES", 600)
 
 
 @pytest.fixture(autouse=True)

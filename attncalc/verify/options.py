@@ -17,6 +17,8 @@ DEFAULT_CONTEXT: dict[Program, dict[str, int]] = {
 # Minutes that one model, or every preset together, may take by default.
 DEFAULT_MINUTES = 1
 CATALOGUE_MINUTES = 10
+# The same on a simulated device, where only recurrent layers take time.
+SIMULATED_MINUTES = 2
 
 
 class VerifyOptions(NamedTuple):

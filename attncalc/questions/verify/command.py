@@ -179,8 +179,14 @@ def _settings(
     values: Mapping[str, Any], specs: Sequence[ModelSpec], *, has_one: bool
 ) -> "VerifyOptions":
     """Return the options of the layers that run on a device."""
-    from ...verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES
+    from ...verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, SIMULATED_MINUTES
 
+    if has_one:
+        minutes = DEFAULT_MINUTES
+    elif "simulate" in values:
+        minutes = SIMULATED_MINUTES
+    else:
+        minutes = CATALOGUE_MINUTES
     source = None
     if "source_context" in values:
         source = read_source(specs[0], values["source_context"])
@@ -191,7 +197,7 @@ def _settings(
         scaling="scaling" in values,
         train="train" in values,
         timed=has_one,
-        minutes=values.get("minutes", DEFAULT_MINUTES if has_one else CATALOGUE_MINUTES),
+        minutes=values.get("minutes", minutes),
     )
 
 

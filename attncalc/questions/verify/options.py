@@ -91,8 +91,8 @@ class RunOptions(WhatIfOptions, total=False):
     minutes: Annotated[
         str,
         Parser(_minutes, "N"),
-        "Time that it may take: contexts are shortened. Default: 1; 10 without a model, for "
-        "--record and for --engine.",
+        "Time that it may take: contexts are shortened. Default: 1; 10 without a model (2 "
+        "with --simulate), for --record and for --engine.",
     ]
     record: Annotated[
         str,

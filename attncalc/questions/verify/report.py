@@ -12,7 +12,7 @@ from ...show.layers import attention_source
 from ...show.notes import WARNING, context_notes, model_notes
 from ...show.picture import picture
 from ...show.report import LABEL, Column, Figure, Report, Table, heading, workload_facts
-from ...units import count
+from ...units import count, tokens_in_short
 from ...workload import Workload
 from .chart import DEFAULT, LEGEND, scaling_charts
 from .checks import (
@@ -371,8 +371,9 @@ def _model_row(verified: VerifiedModel) -> tuple[str, ...]:
     peaks = [check for check in result.checks if check.section == PEAKS]
     error = max((abs(check.relative_difference) for check in peaks), default=None)
     context = count(result.context)
-    if verified.requested_context not in (None, result.context):
-        context += f" of {count(verified.requested_context)}"
+    asked = verified.requested_context
+    if asked is not None and asked != result.context:
+        context = f"{tokens_in_short(result.context)}/{tokens_in_short(asked)}"
     return (
         verified.model.name,
         "/".join(dict.fromkeys(kind.tag for kind in kinds)),
