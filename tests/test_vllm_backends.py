@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attncalc import fit, load
+from attncalc import AttncalcError, fit, load
 from attncalc.serving.fit import FitResult
 
 DATA = Path(__file__).parent / "data"
@@ -59,9 +59,43 @@ def test_a_given_block_size_is_used_if_the_backend_takes_it(
     assert bool(notes) == (given != used)
 
 
-def test_a_block_size_that_no_backend_takes_is_a_refusal() -> None:
-    found = answer("deepseek-v2-lite", "h100", block_size=8)
-    assert reason(found) == "No valid attention backend found: block_size not supported"
+@each(
+    ("model", "gpu", "version", "size", "words"),
+    [
+        # the planner of 0.32.0
+        ("deepseek-v2-lite", "h100", "0.32.0", 8, "block_size not supported"),
+        ("llama3-8b", "h100", "0.32.0", 24, "block_size not supported"),
+        ("llama3-8b", "mi300x", "0.32.0", 1, "block_size not supported"),
+        ("llama3-8b", "h100", "0.32.0", 48, ""),
+        # BlockSize in config/cache.py of 0.17.1, which are the choices of the option
+        ("llama3-8b", "h100", "0.17.1", 48, "invalid choice: 48"),
+        ("llama3-8b", "h100", "0.17.1", 8, ""),
+    ],
+)
+def test_a_block_size_that_vllm_does_not_take_is_a_refusal(
+    model: str, gpu: str, version: str, size: int, words: str
+) -> None:
+    found = reason(answer(model, gpu, engine_version=version, block_size=size))
+    assert words in found
+    assert bool(words) == bool(found)
+
+
+def test_rocm_takes_blocks_of_one_token_before_0_18() -> None:
+    """platforms/rocm.py of 0.17.1 chooses ROCM_AITER_MLA for them."""
+    found = answer("deepseek-v2-lite", "mi300x", engine_version="0.17.1", block_size=1)
+    assert block_size(found) == 1
+
+
+def test_without_async_scheduling_windows_hold_one_step() -> None:
+    """A window of 1,024 tokens: 1,023 and one or two steps of 8,192, in blocks of 16, and one more:
+    -(-9,215 // 16) + 1 are 577, and -(-17,407 // 16) + 1 are 1,089.
+    """
+    blocks = []
+    for given in (False, None):
+        found = answer("gemma3-27b", "h100", context=131072, async_scheduling=given, kv_memory=None)
+        figures = {detail.name: int(detail.quantity) for detail in found.pool.details}
+        blocks.append(figures["kv_blocks_per_request"])
+    assert blocks == [8192 + 6 * 577, 8192 + 6 * 1089]
 
 
 @each(
@@ -129,10 +163,11 @@ def test_a_cache_in_fp8_needs_a_backend_that_has_it(
 
 
 def test_falcon_does_not_read_the_dtype_of_the_cache() -> None:
-    """The planner of 0.32.0: 4,096 B are 16 tokens of 2 x 64 elements in 16 bits."""
-    found = answer("falcon-7b", "h100", kv_dtype="fp8")
-    assert found.pool.blocks == answer("falcon-7b", "h100").pool.blocks
-    assert any("does not read --kv-cache-dtype" in note for note in found.layout.notes)
+    """The planner of 0.32.0 has 4,096 B for 16 tokens of 2 x 64 elements: 16 bits, whatever is
+    asked for.
+    """
+    with pytest.raises(AttncalcError, match="vLLM does not read it for Falcon"):
+        answer("falcon-7b", "h100", kv_dtype="fp8")
 
 
 @each(

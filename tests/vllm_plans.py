@@ -95,6 +95,11 @@ def why_not(row: dict[str, Any]) -> str:
     """Return why the row is not compared; '' if it is."""
     if row["settings"] in WINDOWS_OF_64 and row["model"] == "google__gemma-4-26B-A4B":
         return "on Blackwell, windows of Gemma 4 keep blocks of 64 beside --block-size 128"
+    if (
+        row["model"] in ("falcon-7b", "falcon-40b", "falcon-180b")
+        and row["settings"].get("kv_dtype") == "fp8"
+    ):
+        return "vLLM does not read --kv-cache-dtype for Falcon, and attncalc says so in an error"
     if row["model"] in EXCEPTIONS:
         return f"{row['model']}: {EXCEPTIONS[row['model']]}"
     error = row.get("error", "")

@@ -43,8 +43,12 @@ _LARGE_BLOCK = 64
 # Elements of a head in FlashInfer (get_supported_head_sizes in
 # v1/attention/backends/flashinfer.py).
 _HEADS_OF_FLASHINFER = (64, 128, 256, 512)
+# The first version whose backends say which sizes of blocks they take, and the sizes that the
+# option takes before (BlockSize in config/cache.py of 0.12.0 to 0.17.1).
+_CHOSEN_BY_BACKENDS = (0, 18)
+_SIZES_OF_OPTION = (1, 8, 16, 32, 64, 128, 256)
 # model_types with ALiBi.
-_WITH_ALIBI = ("bloom",)
+_WITH_ALIBI = ("bloom", "mpt")
 # The first compute capability with fp8 in Triton's kernels.
 _FIRST_FP8 = (8, 9)
 
@@ -151,7 +155,9 @@ def blocks_of_latents(args: VllmArgs, *, are_picked: bool) -> LatentBlocks | Non
             return LatentBlocks(backend, args.block_size)
     if not args.version.forces_block_size:
         return None
-    return LatentBlocks(first, first.block_size if args.device else args.block_size)
+    # Triton's kernels and ROCm's backends take the size as it is given
+    is_forced = args.device.startswith("NVIDIA") and first != _TRITON
+    return LatentBlocks(first, first.block_size if is_forced else args.block_size)
 
 
 def default_of_heads(args: VllmArgs, head_sizes: frozenset[int]) -> int:
@@ -175,34 +181,65 @@ def default_of_heads(args: VllmArgs, head_sizes: frozenset[int]) -> int:
 
 
 def missing_backend(model: ModelSpec, args: VllmArgs) -> Refusal | None:
-    """Return why no attention backend runs on an NVIDIA GPU, in vLLM's words; None if one does."""
-    roles = cache_roles(model)
-    are_picked = picks_latents(model)
-    if are_picked and args.capability < HOPPER:
+    """Return why no attention backend runs on a GPU of NVIDIA or AMD, in vLLM's words; None if one
+    does.
+    """
+    if args.device.startswith("NVIDIA"):
+        refusal = _no_sparse_backend(model, args)
+        if refusal:
+            return refusal
+    refusal = _unfit_block_size(model, args)
+    if refusal or not args.device.startswith("NVIDIA"):
+        return refusal
+    return _no_fp8_with_alibi(args) or _no_fp8_in_triton(model, args)
+
+
+def _no_sparse_backend(model: ModelSpec, args: VllmArgs) -> Refusal | None:
+    """Return why no backend of NVIDIA's GPUs reads latents of which an indexer picks; None if one
+    does, or there are none.
+    """
+    if not picks_latents(model):
+        return None
+    if args.capability < HOPPER:
         return Refusal(
             "No valid attention backend found: compute capability not supported",
             "Use a Hopper or a Blackwell GPU: vLLM has no kernel for others.",
         )
     heads = int(model.main.leading.widths().n_heads) // args.tp
     has_flashmla = args.capability == BLACKWELL and heads > _HEADS_OF_SPARSE_FLASHINFER
-    if are_picked and has_flashmla and args.dcp > 1 and args.kv_dtype.bits == 16:
+    if has_flashmla and args.dcp > 1 and args.kv_dtype.bits == 16:
         return Refusal(
             "DCP for FlashMLA sparse requires an fp8_ds_mla kv-cache", "Use --kv-dtype fp8."
         )
-    if "latent" in roles:
-        refusal = _unfit_block_size(args, are_picked="indexer" in roles)
-        if refusal:
-            return refusal
-    return _no_fp8_with_alibi(args) or _no_fp8_in_triton(model, args)
+    return None
 
 
-def _unfit_block_size(args: VllmArgs, *, are_picked: bool) -> Refusal | None:
-    if args.version.v0 or blocks_of_latents(args, are_picked=are_picked):
+def _unfit_block_size(model: ModelSpec, args: VllmArgs) -> Refusal | None:
+    """Return why vLLM does not take --block-size; None if it does."""
+    size = args.block_size
+    if size is None or args.version.v0:
         return None
-    last = backends_of_latents(args, are_picked=are_picked)[-1]
+    if args.version.number < _CHOSEN_BY_BACKENDS:
+        if size in _SIZES_OF_OPTION:
+            return None
+        choices = ", ".join(map(str, _SIZES_OF_OPTION))
+        return Refusal(
+            f"argument --block-size: invalid choice: {size} (choose from {choices})",
+            "Use one of these, or leave --block-size out.",
+        )
+    roles = cache_roles(model)
+    if "latent" in roles:
+        are_picked = "indexer" in roles
+        if blocks_of_latents(args, are_picked=are_picked):
+            return None
+        multiple = backends_of_latents(args, are_picked=are_picked)[-1].multiple
+    elif roles.isdisjoint(HEAD_ROLES) or size % BLOCK_SIZE == 0:
+        return None
+    else:
+        multiple = BLOCK_SIZE
     return Refusal(
         "No valid attention backend found: block_size not supported",
-        f"Use a multiple of {last.multiple} for --block-size, or leave it out.",
+        f"Use a multiple of {multiple} for --block-size, or leave it out.",
     )
 
 

@@ -222,7 +222,7 @@ class Vllm(Engine[VllmArgs]):
         missing = missing_model(model, args)
         if missing:
             return missing
-        if args.device.startswith("NVIDIA"):
+        if args.device.startswith(("NVIDIA", "AMD")):
             refusal = missing_backend(model, args)
             if refusal:
                 return refusal

@@ -224,6 +224,8 @@ def _in_flight(spec: AttentionSpec, args: VllmArgs) -> int:
     steps = 1
     if args.version.two_steps_in_flight:
         steps = args.pp + 1
+        if args.async_scheduling is False:
+            steps = args.pp
     meaning = "tokens that are scheduled and not yet processed"
     tokens = args.limits.max_num_batched_tokens * steps
     return symbol_like(spec.token_bytes, "in_flight", tokens, meaning)

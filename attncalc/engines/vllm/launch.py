@@ -246,7 +246,6 @@ _IGNORED_FLAGS = (
     "--no-enable-log-requests",
     "--enable-reasoning",
     "--enable-prompt-tokens-details",
-    "--async-scheduling",
     "--disable-custom-all-reduce",
     "--enable-eplb",
 )

@@ -42,7 +42,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     """Return how vLLM stores those layers. Raises AttncalcError if it does not support them or the
     arguments.
     """
-    args, ignored = _as_read(args)
+    _check_cache_dtype(args)
     layers = []  # each layer with a cache, and its stage
     for stage, members in enumerate(cut_into_stages(_with_all_indexers(specs, args), args.pp)):
         layers += [(stage, layer) for layer in layer_by_layer(members) if layer.cached]
@@ -97,15 +97,17 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         _check_dcp({group.spec.kind for group in groups}, args)
         _check_dcp_of_latents(roles, args)
     notes = _notes([spec for _, spec in staged], args, states, roles)
-    return VllmLayout(args, groups, groups_by_stage, alignment, states, (*ignored, *notes))
+    return VllmLayout(args, groups, groups_by_stage, alignment, states, tuple(notes))
 
 
-def _as_read(args: VllmArgs) -> tuple[VllmArgs, tuple[str, ...]]:
-    """Return the arguments that the model's class reads, and a note about one that it does not."""
-    if args.model_type not in _WITHOUT_CACHE_CONFIG or args.kv_dtype.name == args.dtype.name:
-        return args, ()
-    note = f"vLLM does not read --kv-cache-dtype for Falcon: its cache is in {args.dtype.name}."
-    return dataclasses.replace(args, kv_dtype=args.dtype), (note,)
+def _check_cache_dtype(args: VllmArgs) -> None:
+    """Raise AttncalcError for a dtype of the cache that the model's class does not read."""
+    if args.model_type in _WITHOUT_CACHE_CONFIG and args.kv_dtype.name != args.dtype.name:
+        raise AttncalcError(
+            f"--kv-dtype {args.kv_dtype.name}: vLLM does not read it for Falcon, whose cache is in "
+            f"{args.dtype.name}",
+            "leave it out",
+        )
 
 
 def _block_size(layers: Sequence[LayerCacheSpec], args: VllmArgs, *, shares_pools: bool) -> int:

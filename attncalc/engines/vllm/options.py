@@ -157,6 +157,13 @@ class VllmOptions(TypedDict, total=False):
         With(axis=False),
     ]
     skip_mm_profiling: Annotated[bool, "No images in the profile of the memory."]
+    async_scheduling: Annotated[
+        bool | None,
+        YES_OR_NO,
+        "Whether a step is scheduled while another runs: windows then hold the tokens of one step "
+        "more. Default: the engine's.",
+        With(names="--async-scheduling/--no-async-scheduling"),
+    ]
     max_cudagraph_capture_size: Annotated[
         Count | None,
         COUNT,
@@ -232,6 +239,7 @@ class VllmArgs(PagedArgs):
     engram_config: str | None = None
     speculative_config: str | None = None
     skip_mm_profiling: bool = False
+    async_scheduling: bool | None = None
     max_cudagraph_capture_size: int | None = None
     flashinfer_sampler: bool | None = None
     estimate_cudagraphs: bool | None = None

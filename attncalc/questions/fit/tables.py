@@ -247,11 +247,9 @@ def _smaller_models(resolved: ResolvedRequest) -> Iterator[str]:
 def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Table]:
     """Yield the changes that make it fit, and the command with the first one that has a command.
 
-    If none does, it is said what was tried, unless the engine would not start with more memory
-    either.
+    If none does, it is said what was tried, unless the engine does not start whatever the memory.
     """
-    has_memory = bool(answer.result.budget.kv_memory_high)
-    if not changes and answer.result.refusal and has_memory:
+    if not changes and answer.result.refusal:
         return  # a note says what to do
     if not changes:
         yield lines_table(

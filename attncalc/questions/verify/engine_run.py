@@ -261,6 +261,7 @@ def _settings(
         if name not in options:
             options[name] = True
             words.append(long_option(name))
+    options |= engine.CPU_FACTS
     cache = _cache_on_cpu(question, _request(model, options), engine)
     _check_memory(model, request, _ranks(options) * cache)
     return options, tuple(words), cache

@@ -11,10 +11,10 @@ They do not need torch here: an engine is a program, with a Python of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from ...engines.base import EngineArgs, Limits
@@ -37,6 +37,7 @@ class Starter(Protocol):
     # (words in a log, what it is doing), of which the last in the log counts
     STEPS: Sequence[tuple[str, str]]
     CPU_SPACE: str  # the variable with the GiB of its cache on a CPU; '' for a device as any other
+    CPU_FACTS: Mapping[str, Any]  # options of `fit` that hold there, whatever is given
     CPU_FLAGS: Sequence[str]  # arguments that are set there, by their names in Python
 
     def find(self) -> Installed:

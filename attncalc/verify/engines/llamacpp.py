@@ -24,6 +24,7 @@ COMPLETE = ("compute_buffer", "cpu_compute_buffer")
 STEPS = (("llama_model_loader", "reads the file"), ("llama_context", "makes its buffers"))
 CPU_SPACE = ""
 CPU_FLAGS = ()
+CPU_FACTS: dict[str, bool] = {}
 _PROGRAM = "llama-server"
 # Options of the start itself: the warm-up reads weights, which are a hole.
 OPTIONS = ("--no-warmup", "--host", "127.0.0.1")

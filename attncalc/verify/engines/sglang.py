@@ -27,6 +27,7 @@ STEPS = (
 )
 CPU_SPACE = ""
 CPU_FLAGS = ()
+CPU_FACTS: dict[str, bool] = {}
 # Random weights, no tokenizer, and a port that is hardly used; SGLang counts further ports from it.
 OPTIONS = (
     "--load-format",

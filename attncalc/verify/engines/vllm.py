@@ -58,6 +58,8 @@ CPU_MLA_BLOCK = 16  # of MLA's (check_and_update_config in platforms/cpu.py)
 CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 # Compiling takes a minute, and no memory.
 CPU_FLAGS = ("enforce_eager",)
+# What vLLM does on a CPU, whatever it is told (check_and_update_config in platforms/cpu.py).
+CPU_FACTS: dict[str, bool] = {"async_scheduling": False}
 
 
 def find() -> Installed:
