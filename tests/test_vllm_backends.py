@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import Ask
 
 from attncalc import AttncalcError, fit, load
 from attncalc.serving.fit import FitResult
@@ -237,3 +238,10 @@ def test_a_draft_model_serves_none_alone(engine: str) -> None:
     }
     found = fit(load(config), gpu="h100", engine=engine, context=2048)
     assert "a draft model proposes tokens" in reason(found)
+
+
+def test_lists_tell_why_an_engine_does_not_start(ask: Ask) -> None:
+    gpus = " ".join(ask("fit", "bloom-7b1", "--engine", "sglang", "--gpu", "all").out.split())
+    assert "GPUs: BloomForCausalLM has no SGlang implementation" in gpus
+    engines = " ".join(ask("fit", "t5-base", "--gpu", "h100", "--engine", "all").out.split())
+    assert "DOES NOT START with vLLM: Model architectures ['T5ForCon" in engines

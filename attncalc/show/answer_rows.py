@@ -130,7 +130,15 @@ def verdict_of_gpus(verdicts: Sequence[Verdict]) -> str:
 _GPU = text_column("gpu", "GPU")
 _MEMORY = AnswerColumn("gpu_memory", "GiB", gib)
 _NEEDED = AnswerColumn("needed", "needs, GiB", lambda ends: gib_range(*ends))
-_VERDICT = AnswerColumn("verdict", "", lambda verdict: VERDICTS[verdict].lower(), align="left")
+# What a row has for an engine that does not start, whatever the memory.
+NOT_STARTED = "does not start"
+
+
+def _verdict_in_words(verdict: str) -> str:
+    return next((word.lower() for name, word in VERDICTS.items() if name == verdict), verdict)
+
+
+_VERDICT = AnswerColumn("verdict", "", _verdict_in_words, align="left")
 
 
 def gpu_table(

@@ -242,12 +242,19 @@ def _title(engine: _Supported) -> str:
 
 
 def _summary(engines: Sequence[_Supported]) -> str:
-    """Return 'FITS with vLLM, ideal; DOES NOT FIT with transformers.'"""
-    titles = grouped((engine.answer.result.verdict, _title(engine)) for engine in engines)
+    """Return 'FITS with vLLM, ideal; DOES NOT FIT with transformers.', and why others do not
+    start.
+    """
+    starting = [engine for engine in engines if not engine.answer.result.refusal]
+    titles = grouped((engine.answer.result.verdict, _title(engine)) for engine in starting)
     parts = []
     for verdict, word in VERDICTS.items():
         if verdict in titles:
             parts.append(f"{word} with {', '.join(titles[verdict])}")
+    for engine in engines:
+        refusal = engine.answer.result.refusal
+        if refusal:
+            parts.append(f"DOES NOT START with {engine.title}: {refusal.reason}")
     return f"{'; '.join(parts)}."
 
 

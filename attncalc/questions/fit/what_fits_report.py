@@ -2,6 +2,7 @@
 GPU.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from ...serving.fit import sure_limits
 from ...serving.vram import Need, WhatFits, need
 from ...show.answer_rows import (
     GROUPED,
+    NOT_STARTED,
     AnswerColumn,
     Layer,
     Row,
@@ -139,7 +141,10 @@ def _table_of_gpus(needs: Sequence[Need], layers: Sequence[Layer], *, full: bool
         engine = of.resolved.engine.title
         if with_types:
             engine = f"{engine}, {of.resolved.request.weights_dtype or 'as released'}"
-        rows.append({**row, "with": engine, "most": row["context"]})
+        shown = {**row, "with": engine, "most": row["context"]}
+        if of.resolved.refusal:
+            shown["verdict"] = NOT_STARTED
+        rows.append(shown)
     has_one_context = len({row["context"] for row in rows}) == 1
     searched = "" if has_one_context else "context"
     return gpu_table(rows, searched=searched, with_engine=True, full=full)
@@ -189,6 +194,10 @@ def _notes_of_gpus(found: WhatFits, *, full: bool) -> Iterator[str]:
     }
     if len(deployments) > 1:
         yield OF_EACH_GPU
+    refusals = Counter(of.resolved.refusal for of in found.needs if of.resolved.refusal)
+    for refusal, number in refusals.items():
+        gpus = plural(number, "GPU")
+        yield f"warning: it does not start on {gpus}: {refusal.reason}. {refusal.tip}"
     if not full:
         yield GROUPED
     if best_verdict(found.verdicts) == "does_not_fit" and found.needs[0].resolved.gpus == 1:
