@@ -3,6 +3,7 @@ at which price.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ...errors import AttncalcError
@@ -288,8 +289,8 @@ def _nothing(plan: Plan, model: str) -> str:
     refused = [one for one in plan.found.refused if one.model == model]
     reason = ""
     if refused:
-        first = refused[0]
-        reason = f"{first.reason}. {first.tip[:1].upper()}{first.tip[1:].rstrip('.')}."
+        ((why, tip), _), *_ = Counter((one.reason, one.tip) for one in refused).most_common(1)
+        reason = f"{why}. {tip[:1].upper()}{tip[1:].rstrip('.')}."
     requests = [request for request in plan.requests if request.model.name == model]
     if len(refused) == len(requests) and all(one.is_whole for one in refused):
         return f"NOTHING STARTS: {reason}"
