@@ -355,6 +355,7 @@ def test_llama_server(start: Start, ask: Ask, model: str) -> None:
         ("gpt2 --engine transformers", "--engine transformers starts nothing"),
         ("gpt2 llama2-7b --engine vllm", "--engine needs one model"),
         ("gpt2 --engine vllm --batch 4", "--engine cannot be combined with --batch"),
+        ("gpt2 --engine vllm --explain", "--engine cannot be combined with --explain"),
         ("gpt2 --engine vllm --train", "--engine cannot be combined with --train"),
         (
             "--engine sglang -- vllm serve gpt2",

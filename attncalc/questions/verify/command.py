@@ -145,6 +145,8 @@ def _verify_engine(
 
     tip = "leave out {option}: give the engine's own options after --, as in 'attncalc verify -- "
     _check_alone("--engine", ALLOWED, f"{tip}vllm serve MODEL -tp 2'", asked)
+    if output.explain:
+        raise clash("--engine", "--explain", "'attncalc fit --explain' shows the formulas")
     words = _words(model, further)
     if not words:
         raise AttncalcError(
