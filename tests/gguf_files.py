@@ -35,29 +35,12 @@ def write_gguf(
         name = (
             key if key.startswith(("general.", "split.", "tokenizer.")) else f"{architecture}.{key}"
         )
-        if isinstance(value, bool):
-            writer.add_bool(name, value)
-        elif isinstance(value, int):
-            writer.add_uint32(name, value)
-        elif isinstance(value, float):
-            writer.add_float32(name, value)
-        elif isinstance(value, str):
-            writer.add_string(name, value)
-        else:
-            writer.add_array(name, list(value))
+        add_key(writer, name, value)
     if tokens is not None:
         writer.add_token_list([f"t{i}" for i in range(tokens)])
     for name, shape in shapes.items():
         kind = (types or {}).get(name, gguf.GGMLQuantizationType.F16)
-        block, size = gguf.GGML_QUANT_SIZES[kind]
-        row_bytes = shape[0] // block * size
-        writer.add_tensor_info(
-            name,
-            (*reversed(shape[1:]), row_bytes),  # the shape of the bytes, as raw_dtype expects it
-            np.dtype(np.uint8),
-            math.prod(shape[1:]) * row_bytes,
-            raw_dtype=kind,
-        )
+        add_tensor(writer, name, shape, kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
@@ -65,6 +48,33 @@ def write_gguf(
     if data:
         extend(path)
     return path
+
+
+def add_key(writer: gguf.GGUFWriter, name: str, value: Any) -> None:
+    """Add a key in the type that its value has."""
+    if isinstance(value, bool):
+        writer.add_bool(name, value)
+    elif isinstance(value, int):
+        writer.add_uint32(name, value)
+    elif isinstance(value, float):
+        writer.add_float32(name, value)
+    elif isinstance(value, str):
+        writer.add_string(name, value)
+    else:
+        writer.add_array(name, list(value))
+
+
+def add_tensor(
+    writer: gguf.GGUFWriter, name: str, shape: tuple[int, ...], kind: gguf.GGMLQuantizationType
+) -> int:
+    """Add a tensor without its data, and return its bytes."""
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    row_bytes = shape[0] // block * size
+    tensor_bytes = math.prod(shape[1:]) * row_bytes
+    # the shape of the bytes, as raw_dtype expects it
+    rows = (*reversed(shape[1:]), row_bytes)
+    writer.add_tensor_info(name, rows, np.dtype(np.uint8), tensor_bytes, raw_dtype=kind)
+    return tensor_bytes
 
 
 def extend(path: Path) -> None:

@@ -24,7 +24,6 @@ tests/test_llamacpp_engine_buffers.py, which compares it with the tables without
 import argparse
 import importlib.metadata
 import json
-import math
 import re
 import struct
 import subprocess
@@ -35,9 +34,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gguf
-import numpy as np
 
-Shapes = dict[str, tuple[int, ...]]
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+from gguf_files import Shapes, add_key, add_tensor
+
 _TYPE = gguf.GGMLQuantizationType
 # The bytes to which llama.cpp aligns a tensor's data.
 _ALIGNMENT = 32
@@ -70,15 +70,10 @@ class File(NamedTuple):
         writer = gguf.GGUFWriter(path, self.architecture)
         for key, value in {**self.keys, "tokenizer.ggml.model": "none"}.items():
             name = key if key.startswith("tokenizer.") else f"{self.architecture}.{key}"
-            _add(writer, name, value)
+            add_key(writer, name, value)
         end = 0
         for name, shape in self.shapes.items():
-            kind = self.type_of(name)
-            block, size = gguf.GGML_QUANT_SIZES[kind]
-            row_bytes = shape[0] // block * size
-            tensor_bytes = math.prod(shape[1:]) * row_bytes
-            rows = (*reversed(shape[1:]), row_bytes)
-            writer.add_tensor_info(name, rows, np.dtype(np.uint8), tensor_bytes, raw_dtype=kind)
+            tensor_bytes = add_tensor(writer, name, shape, self.type_of(name))
             end += -(-tensor_bytes // _ALIGNMENT) * _ALIGNMENT
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -88,19 +83,6 @@ class File(NamedTuple):
         with path.open("r+b") as file:
             file.truncate(header + end)
         return path
-
-
-def _add(writer: gguf.GGUFWriter, name: str, value: Any) -> None:
-    if isinstance(value, bool):
-        writer.add_bool(name, value)
-    elif isinstance(value, int):
-        writer.add_uint32(name, value)
-    elif isinstance(value, float):
-        writer.add_float32(name, value)
-    elif isinstance(value, str):
-        writer.add_string(name, value)
-    else:
-        writer.add_array(name, list(value))
 
 
 class Experts(NamedTuple):

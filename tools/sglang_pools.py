@@ -32,6 +32,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from vllm_plan import models_of, with_class
+
 # Bytes of the pools, and seconds for one model.
 MEMORY = 32 << 30
 TIME_LIMIT = 60
@@ -113,24 +115,6 @@ def pretend() -> None:
     ):
         importlib.import_module(f"sglang.srt.{name}")
     states._platform_supports_mamba_cache_extra_buffer = lambda: True
-
-
-def with_class(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with the class that generates text, if it names none."""
-    from transformers.models.auto import modeling_auto
-
-    if config.get("architectures"):
-        return dict(config)
-    for name in (
-        "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
-        "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
-        "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
-        "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-    ):
-        found = getattr(modeling_auto, name).get(config.get("model_type"))
-        if found:
-            return {**config, "architectures": [found]}
-    return dict(config)
 
 
 def pools_of(folder: str) -> dict[str, Any]:
@@ -246,8 +230,6 @@ def answer(config: Mapping[str, Any]) -> dict[str, Any]:
 def main(places: Sequence[str]) -> int:
     if not places:
         sys.exit(__doc__)
-    from vllm_plan import models_of
-
     rows = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries print
     warnings.filterwarnings("ignore")

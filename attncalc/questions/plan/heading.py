@@ -289,7 +289,8 @@ def _nothing(plan: Plan, model: str) -> str:
     refused = [one for one in plan.found.refused if one.model == model]
     reason = ""
     if refused:
-        ((why, tip), _), *_ = Counter((one.reason, one.tip) for one in refused).most_common(1)
+        reasons = Counter((one.reason, one.tip) for one in refused)
+        why, tip = max(reasons, key=lambda reason: reasons[reason])
         reason = f"{why}. {tip[:1].upper()}{tip[1:].rstrip('.')}."
     requests = [request for request in plan.requests if request.model.name == model]
     if len(refused) == len(requests) and all(one.is_whole for one in refused):

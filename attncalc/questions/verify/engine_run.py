@@ -21,7 +21,7 @@ from ...config.source import CONFIG
 from ...cost.cache import layer_cache_specs
 from ...cost.params import params
 from ...engines import find_engine
-from ...engines.pipeline import LayerCacheSpec
+from ...engines.pipeline import LayerCacheSpec, layer_by_layer
 from ...errors import AttncalcError, CannotCheckError, is_valid
 from ...logs.cause import diagnose_alone
 from ...logs.comparison import Estimate, LogComparison, compare
@@ -29,6 +29,7 @@ from ...logs.log_file import lines_of, read_log
 from ...logs.startup_log import Printed, StartupLog
 from ...model import ModelSpec
 from ...options import parsed
+from ...quantity import ceil_div
 from ...records import NamedTuple
 from ...serving.fit import FitResult, fit
 from ...serving.request import FitRequest, resolve
@@ -223,10 +224,7 @@ def _written(path: Path, model: ModelSpec) -> ModelSpec:
 
 def each_cache(model: ModelSpec) -> list[LayerCacheSpec]:
     """Return what each layer caches, in order: neighbours may be grouped in another way."""
-    found: list[LayerCacheSpec] = []
-    for spec in layer_cache_specs(model.plain()):
-        found += [spec._replace(layers=1)] * int(spec.layers)
-    return found
+    return layer_by_layer(layer_cache_specs(model.plain()))
 
 
 def _settings(
@@ -278,7 +276,7 @@ def _cache_on_cpu(question: EngineQuestion, request: FitRequest, engine: Starter
     if space.isdecimal() and int(space):
         return int(space) * GIB
     needed = int(fit(_in_memory(request, GIB)).needed)
-    return max(1, -(-needed // GIB)) * GIB
+    return max(1, ceil_div(needed, GIB)) * GIB
 
 
 def _fit_in_gib(model: ModelSpec, options: Mapping[str, Any]) -> FitResult:

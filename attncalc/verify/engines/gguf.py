@@ -15,6 +15,7 @@ from ...attention.grouped import Grouped
 from ...errors import CannotCheckError
 from ...ggml import TYPES_BY_NAME
 from ...model import Layers, ModelSpec
+from ...quantity import ceil_div
 
 # {model_type of a config.json: the architecture of its GGUF files}, of models whose attention is
 # plain and whose tensors are written here.
@@ -100,7 +101,7 @@ def _text(text: str) -> bytes:
 
 
 def _aligned(offset: int) -> int:
-    return -(-offset // _ALIGNMENT) * _ALIGNMENT
+    return ceil_div(offset, _ALIGNMENT) * _ALIGNMENT
 
 
 def _kind(layer: Layers) -> Grouped:
