@@ -587,10 +587,6 @@ def _complete_args(
         given["kv_dtype_v"] = None
     if request.draft:
         given["speculative_model"] = draft_model(request.draft, request.model, of, tp)
-    vision = [tower for tower in model.towers if tower.name == "vision"]
-    blocks = None
-    if model.stored and not model.stored.file_type:
-        blocks = model.stored.blocks
     args: EngineArgs = of.args(
         **given,
         kv_dtype=kv_dtype,
@@ -602,22 +598,28 @@ def _complete_args(
         attn_dp=request.attn_dp,
         source=workload.source,
         max_model_len=workload.context,
-        model_type=model.model_type,
-        attentions=frozenset(
-            kind.label for _, layers in model.groups() for kind in layers.attentions
-        ),
-        sinks=any(
-            isinstance(kind, Grouped) and kind.sinks
-            for _, layers in model.groups()
-            for kind in layers.attentions
-        ),
-        image_mask=model.image_mask,
-        vision_params=sum(tower.size_of_layers for tower in vision),
-        vision_width=max((tower.item.d_model for tower in vision if tower.item), default=0),
-        n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
-        blocks=blocks,
+        **_facts_of_model(model),
     )
     return args
+
+
+def _facts_of_model(model: ModelSpec) -> dict[str, Any]:
+    """Return the arguments of an engine that are facts of the model."""
+    attentions = [kind for _, layers in model.groups() for kind in layers.attentions]
+    vision = [tower for tower in model.towers if tower.name == "vision"]
+    blocks = None
+    if model.stored and not model.stored.file_type:
+        blocks = model.stored.blocks
+    return {
+        "model_type": model.model_type,
+        "attentions": frozenset(kind.label for kind in attentions),
+        "sinks": any(isinstance(kind, Grouped) and kind.sinks for kind in attentions),
+        "image_mask": model.image_mask,
+        "vision_params": sum(tower.size_of_layers for tower in vision),
+        "vision_width": max((tower.item.d_model for tower in vision if tower.item), default=0),
+        "n_kv_heads": int(model.main.leading.widths().n_kv_heads) or None,
+        "blocks": blocks,
+    }
 
 
 def _loaded(request: FitRequest, of: Engine[Any], model: ModelSpec, args: EngineArgs) -> ModelSpec:

@@ -135,9 +135,10 @@ NOT_STARTED = "does not start"
 
 
 def _verdict_in_words(verdict: str) -> str:
-    return next((word.lower() for name, word in VERDICTS.items() if name == verdict), verdict)
+    return _WORDS.get(verdict, verdict)
 
 
+_WORDS: dict[str, str] = {verdict: word.lower() for verdict, word in VERDICTS.items()}
 _VERDICT = AnswerColumn("verdict", "", _verdict_in_words, align="left")
 
 

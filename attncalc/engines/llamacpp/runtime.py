@@ -7,7 +7,7 @@ H100.
 """
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -226,16 +226,13 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         per_slot=per_slot,
     )
     streams = slots if per_slot else args.streams(slots)
-    # a mask of the whole context, unless all layers have a buffer for windows
     masked = 0
-    if any(cached.per == "token" for cached in caches) and (
-        window is None or None in reaches(caches)
-    ):
-        masked = int(full)
     pools = 0
     if per_slot:  # masks of pools of 4 and of 128, and one of the indexer
         pools = int(padded(ceil_div(full, 4)))
         masked = 2 * pools + int(padded(ceil_div(full, 128)))
+    elif _has_whole_mask(caches, window):
+        masked = int(full)
     # llama.cpp cuts the micro-batch to the context before it pads that
     given = facts.context * (args.whole_contexts if args.is_unified else slots)
     ubatch = min(args.micro_batch, given)
@@ -247,10 +244,7 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     largest = largest_on_host(whole, args, facts.weights_dtype) if facts.first else {}
     if rows < _MIN_OFFLOADED_ROWS:
         largest.pop("head", None)
-    # 'auto' is on wherever the GPU supports it, which is assumed
-    flash = args.flash_attn != "off" and bool(args.flash_attn or release.flash_attention or v.group)
-    if args.model_type in WITHOUT_FLASH:
-        flash = False
+    flash = _uses_flash(args)
     kinds = [layers.attention for layers in whole.main.distinct()]
     # the scores multiply weights, which are on the GPU: sinks (gpt-oss), or W_v of MLA
     has_weights = any(isinstance(kind, Latent) or getattr(kind, "sinks", False) for kind in kinds)
@@ -279,6 +273,26 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         cache_from_host=args.types if attends and has_cache_there else None,
         v_row=max((_v_row(c) for c in caches if c.role in ("kv", "v")), default=0),
     )
+
+
+def _has_whole_mask(caches: Sequence[CacheSpec], window: int | None) -> bool:
+    """Return whether a mask has the whole context: all layers may have a buffer for windows."""
+    if not any(cached.per == "token" for cached in caches):
+        return False
+    return window is None or None in reaches(caches)
+
+
+def _uses_flash(args: LlamacppArgs) -> bool:
+    """Return whether the graph has flash attention.
+
+    'auto' is on wherever the GPU supports it, which is assumed.
+    """
+    if args.flash_attn == "off" or args.model_type in WITHOUT_FLASH:
+        return False
+    if args.flash_attn or args.release.flash_attention:
+        return True
+    _, v = args.types
+    return bool(v.group)
 
 
 def _range(
