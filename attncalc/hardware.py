@@ -3,6 +3,8 @@
 The facts are in presets/gpus/, with the vendor's page as source; config/gpus.py reads them.
 """
 
+import re
+
 from .errors import AttncalcError, NotSupportedError
 from .quantity import Quantity, Ratio, ratio, symbol
 from .records import NamedTuple, dataclass
@@ -86,6 +88,31 @@ PCIE = 31_500_000_000
 PER_NODE = 8
 
 
+class MeasuredStart(NamedTuple):
+    """A start of an engine on one machine, as `attncalc verify --engine --save` measured it.
+
+    Attributes:
+        engine: The engine's name.
+        engine_version: Its version, as its log names it.
+        tp: Tensor-parallel devices.
+        pp: Pipeline stages.
+        dp: Data-parallel ranks.
+        model: The model's title.
+        excess: Bytes that one GPU's runtime memory had beyond the formulas, which know the model
+            and not the machine; negative if it had less.
+        parts: The names of the parts of the runtime memory that the start had.
+    """
+
+    engine: str
+    engine_version: str
+    tp: int
+    pp: int
+    dp: int
+    model: str
+    excess: int
+    parts: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Gpu:
     """One device as software sees it.
@@ -116,6 +143,7 @@ class Gpu:
         is_local: whether it is one of this machine.
         instance: the cloud's instance that has `per_node` of them: 'p5.48xlarge'; '' if none was
             named.
+        starts: starts of engines that were measured on this machine.
         notes: what users of its figures should know.
         sources: where the facts are from.
     """
@@ -141,6 +169,7 @@ class Gpu:
     is_cpu: bool = False
     is_local: bool = False
     instance: str = ""
+    starts: tuple[MeasuredStart, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
@@ -185,6 +214,27 @@ class Gpu:
         Of a Strix Halo's memory HIP counts what is free: two logs start with vLLM's default share.
         """
         return self.shares_with_host and self.vendor == "NVIDIA"
+
+    def measured_starts(
+        self, engine: str, version: str, *, tp: int, pp: int, dp: int
+    ) -> tuple[MeasuredStart, ...]:
+        """Return the starts of that version of an engine, split in the same way, that were measured
+        on this machine. '0.32' is the version 0.32.0.
+        """
+        split = (engine, _numbers(version), tp, pp, dp)
+        found = []
+        for start in self.starts:
+            number = _numbers(start.engine_version)
+            if (start.engine, number, start.tp, start.pp, start.dp) == split:
+                found.append(start)
+        return tuple(found)
+
+    def measured_version(self, engine: str) -> str | None:
+        """Return the version of an engine that was measured last on this machine; None if none
+        was.
+        """
+        versions = [start.engine_version for start in self.starts if start.engine == engine]
+        return versions[-1] if versions else None
 
     def held_by_others(self, free: int) -> int:
         """Return the bytes that other programs hold if an engine, with its CUDA context, finds
@@ -340,3 +390,11 @@ class Gpu:
     @property
     def bandwidth_symbol(self) -> Quantity:
         return symbol("bandwidth", self.bandwidth, f"bytes/s of {self.title}'s memory")
+
+
+def _numbers(version: str) -> list[int]:
+    """Return the numbers of a version without zeros at the end: [0, 32] of '0.32.0+cu129'."""
+    numbers = [int(digits) for digits in re.findall(r"\d{1,9}", version.partition("+")[0])]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers

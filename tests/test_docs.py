@@ -190,7 +190,7 @@ _NOT_RUN = {
     r"[|<>{]|&&": "a shell's own syntax",
     r"attncalc verify\b": "needs torch and takes minutes; tests of verify run it",
     r"org/name|unsloth/": "a repository of the hub",
-    r"\b(?:mine|my-model|compose)\.yaml|axolotl\.yml|ds_z3\.json": "a file of the reader's",
+    r"\b(?:mine|my-model|compose|box)\.yaml|axolotl\.yml|ds_z3\.json": "a file of the reader's",
     r"path/to/|config\.json|\.gguf\b": "a file of the reader's",
     r" train\.log": "a file of the reader's",
     r"(?:-o|--output|--plot) \S+": "writes a file",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttncalcError, BadValueError, CannotCheckError, did_you_mean
-from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu
+from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu, MeasuredStart
 from ..units import BYTES, GIB, MIB, human, parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
 
@@ -673,9 +673,14 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         per_node=int(data.get("per_node", default_per_node)),
         watts=int(data.get("watts", 0)),
         aliases=tuple(data.get("aliases", ())),
+        starts=tuple(map(_to_start, data.get("starts", ()))),
         notes=tuple(notes),
         sources=tuple(data["sources"]),
     )
+
+
+def _to_start(data: dict[str, Any]) -> MeasuredStart:
+    return MeasuredStart(**{**data, "parts": tuple(data["parts"])})
 
 
 @cache

@@ -141,6 +141,12 @@ def to_yaml(data: Mapping[str, Any], origin: str) -> str:
     )
 
 
+def rows_of_yaml(data: Mapping[str, Any]) -> str:
+    """Return the YAML text of some data, one value per line."""
+    text: str = yaml.dump(data, default_flow_style=False, **_DUMP)
+    return text
+
+
 class _DumperWithoutAliases(yaml.SafeDumper):
     """Writes equal values out each time, because a model file has no aliases."""
 

@@ -230,6 +230,7 @@ def _estimates(
         runtime = resolved.engine.runtime(
             dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
         )
+        runtime = runtime.on_machine(resolved.measured_starts, resolved.engine.title)
         others = _other_programs(resolved)
         if others:
             runtime = runtime._replace(parts=(*runtime.parts, others))

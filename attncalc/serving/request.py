@@ -19,7 +19,7 @@ from ..engines.engine import Engine, Refusal
 from ..engines.launch import is_released
 from ..errors import AttncalcError, clash, is_valid, known_tip
 from ..ggml import FILE_TYPES, WIDE_TYPES
-from ..hardware import Gpu
+from ..hardware import Gpu, MeasuredStart
 from ..model import ModelSpec
 from ..quantity import ceil_div
 from ..quantization import Role
@@ -283,6 +283,23 @@ class ResolvedRequest(NamedTuple):
         return self.args.tp * self.ranks
 
     @property
+    def data_ranks(self) -> int:
+        """Data-parallel ranks as the engine counts them: of attention in SGLang."""
+        if self.engine.ranks_share_tp:
+            return int(self.args.attn_dp)
+        return self.dp
+
+    @property
+    def measured_starts(self) -> tuple[MeasuredStart, ...]:
+        """The starts of this engine, split as here, that were measured on this machine."""
+        version = self.args.engine_version
+        if self.gpu is None or version is None:
+            return ()
+        return self.gpu.measured_starts(
+            self.engine.name, version, tp=self.args.tp, pp=self.args.pp, dp=self.data_ranks
+        )
+
+    @property
     def divides_experts(self) -> bool:
         """Whether the routed experts are divided over data-parallel ranks, or whole experts over
         devices.
@@ -482,6 +499,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     Raises AttncalcError if a value is not possible, or two of them exclude each other.
     """
     of = find_engine(request.engine)
+    request = _on_machine(request)
     model, weights_dtype = weights_of(request)
     _check_parallelism(request, of)
     _check_cpu(request, of)
@@ -534,6 +552,18 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     return resolved._replace(
         args=of.for_batch(args, batch), workload=dataclasses.replace(resolved.workload, batch=batch)
     )
+
+
+def _on_machine(request: FitRequest) -> FitRequest:
+    """Return the request with the version of the engine that was measured on this machine, unless
+    one was given.
+    """
+    if request.gpu is None or request.engine_args.get("engine_version") is not None:
+        return request
+    version = request.gpu.measured_version(request.engine)
+    if version is None:
+        return request
+    return request.with_engine_args(engine_version=version)
 
 
 def _loaded_dtype(request: FitRequest, of: Engine[Any]) -> str | None:

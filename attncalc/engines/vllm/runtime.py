@@ -14,7 +14,7 @@ from ...hardware import FREE_OF_UNIFIED
 from ...quantity import Quantity, maximum, quantity, symbol
 from ...records import NamedTuple
 from ...units import BYTES, GIB, MIB, count, human
-from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, missed
+from ..runtime import ESTIMATE_NOTE, RuntimeFacts, RuntimeMemory, RuntimePart, missed
 from .encoder import divides_tower, encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
 from .options import VllmArgs
@@ -497,7 +497,7 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
     assumed = [
         f"{option} {default}" for option, (given, default) in decisive.items() if given is None
     ]
-    notes = ["The runtime memory is an estimate with a range. --reserve replaces it."]
+    notes = [ESTIMATE_NOTE]
     if not _is_measured(facts):
         notes.append(
             f"vLLM's runtime memory was compared with logs of NVIDIA GPUs; on {facts.gpu.title} "

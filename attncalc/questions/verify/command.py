@@ -91,6 +91,8 @@ def verify(
         _record(values, given, output)
     if "engine" in values or _starts_engine(model, further):
         _verify_engine(model, further, values, asked, output)
+    if "save" in values:
+        raise AttncalcError("--save needs --engine", "add the engine, as --engine vllm")
     if "against" in values:
         against = [*asked, "models"] if further.models else list(asked)
         _check_against(values["against"], model, against)
@@ -142,6 +144,7 @@ def _verify_engine(
     from .engine_question import ALLOWED, read_question
     from .engine_report import engine_report
     from .engine_run import MINUTES, EngineEndedError, verify_engine
+    from .machine import check_machine, save_start
 
     tip = "leave out {option}: give the engine's own options after --, as in 'attncalc verify -- "
     _check_alone("--engine", ALLOWED, f"{tip}vllm serve MODEL -tp 2'", asked)
@@ -152,8 +155,11 @@ def _verify_engine(
         raise AttncalcError(
             "--engine needs a model", "give one, as in 'attncalc verify qwen3-8b --engine vllm'"
         )
-    options = {name: value for name, value in asked.items() if name not in ("engine", "minutes")}
+    own = ("engine", "minutes", "save")
+    options = {name: value for name, value in asked.items() if name not in own}
     question = read_question(values.get("engine"), words, options)
+    if "save" in values:
+        check_machine(values["save"], question)
     try:
         with progress(plain=output.plain) as show:
             answer = verify_engine(question, values.get("minutes", MINUTES), show)
@@ -164,6 +170,8 @@ def _verify_engine(
         for line in error.lines:
             tell(f"  {line}", "    ")
         raise
+    if "save" in values:
+        answer = save_start(values["save"], answer)
     output.show(engine_report(answer, full=output.full))
     raise typer.Exit(0 if all(check.ok for check in answer.checks) else 1)
 

@@ -18,7 +18,7 @@ from ..options import WhatIfOptions
 from ..pasted_words import words_of
 
 # The options of `verify` that --engine takes.
-ALLOWED = ("engine", "minutes", "context", "dtype", *WhatIfOptions.__annotations__)
+ALLOWED = ("engine", "minutes", "save", "context", "dtype", *WhatIfOptions.__annotations__)
 _TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 

@@ -88,6 +88,12 @@ class RunOptions(WhatIfOptions, total=False):
         "compare its log with 'attncalc fit'. Its own command may follow after --.",
         With(metavar="ENGINE"),
     ]
+    save: Annotated[
+        str,
+        "With --engine on a GPU: add what this machine takes beyond the formulas to FILE, a .yaml "
+        "for --gpu.",
+        With(metavar="FILE"),
+    ]
     minutes: Annotated[
         str,
         Parser(_minutes, "N"),
