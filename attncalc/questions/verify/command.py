@@ -19,7 +19,7 @@ from ...records import NamedTuple
 from ...show.lists import tell
 from ...units import long_option, truncate
 from ..inputs import read_model, read_source
-from ..options import ModelOptions
+from ..options import ShardedModelOptions
 from ..pasted_words import words_of
 from .catalogue import CATALOGUE, QUICK
 from .options import RunOptions
@@ -97,8 +97,10 @@ def verify(
         verified = _compare_with_transformers(model.name(), values, plain=output.plain)
     else:
         _check_combinations(has_one, values)
+        if "tp" in values:
+            _check_tp(values, has_model=has_model)
         names = [model.name_or_sizes(asked), *(further.models or ())] if has_model else []
-        specs = [read_model(name, asked, ModelOptions) for name in names]
+        specs = [read_model(name, asked, ShardedModelOptions) for name in names]
         device = _device(values)
         specs = specs or [load(name) for name in _catalogue(device, values)]
         settings = _settings(values, specs, has_one=has_one)
@@ -388,6 +390,20 @@ def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str
         )
     allowed = ("against", "train", "dtype", "batch", "context", "source_context")
     _check_alone("--against", allowed, "leave out {option}: the class is built as it is", given)
+
+
+def _check_tp(values: Mapping[str, Any], *, has_model: bool) -> None:
+    """Raise AttncalcError without a model or a simulated GPU."""
+    if values.get("simulate") in (None, "local"):
+        raise AttncalcError(
+            "--tp needs --simulate: a real device runs whole layers",
+            "give a GPU too, as in 'attncalc verify llama3-8b --simulate h100 --tp 8'",
+        )
+    if not has_model:
+        raise AttncalcError(
+            "--tp needs a model",
+            "give one, as in 'attncalc verify llama3-8b --simulate h100 --tp 8'",
+        )
 
 
 def _check_combinations(has_one: bool, given: Container[str]) -> None:

@@ -6,7 +6,7 @@ from ...cost.kernels import KERNELS as TORCH_KERNELS
 from ...errors import AttncalcError
 from ...options import COUNT, TEXT, Count, Parser, With, options_of
 from ...units import parse_decimal, truncate
-from ..options import OTHER_CONTEXTS, SizeOptions, WhatIfOptions
+from ..options import OTHER_CONTEXTS, TP, SizeOptions, WhatIfOptions
 
 # Attention kernels that may run: torch's own, and those of other libraries.
 KERNELS = (*TORCH_KERNELS, "flex", "flash_attn2", "flash_attn3")
@@ -46,6 +46,13 @@ class RunOptions(WhatIfOptions, total=False):
         "Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a "
         "GPU's name.",
         With(metavar="GPU", also="--gpu"),
+    ]
+    tp: Annotated[
+        Count,
+        TP.but(
+            help="With --simulate: tensor-parallel devices, of which one is simulated. Default: 1.",
+            common=False,
+        ),
     ]
     dtype: Annotated[
         str,
