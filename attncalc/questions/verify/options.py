@@ -43,8 +43,8 @@ class RunOptions(WhatIfOptions, total=False):
     ]
     simulate: Annotated[
         str,
-        "Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a "
-        "GPU's name.",
+        "Instead of a device: check shapes and memory on a GPU that is not there: cuda, or the "
+        "name of one of NVIDIA's or an AMD Instinct.",
         With(metavar="GPU", also="--gpu"),
     ]
     tp: Annotated[
