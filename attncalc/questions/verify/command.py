@@ -141,6 +141,7 @@ def _verify_engine(
 ) -> NoReturn:
     """Start an engine, compare its log, and exit with the code of the comparison."""
     from ...show.progress import progress
+    from .class_run import verify_class
     from .engine_question import ALLOWED, read_question
     from .engine_report import engine_report
     from .engine_run import MINUTES, EngineEndedError, verify_engine
@@ -156,9 +157,10 @@ def _verify_engine(
         )
     options = {name: value for name, value in asked.items() if name not in ("engine", "minutes")}
     question = read_question(values.get("engine"), words, options)
+    run = verify_class if question.engine == "transformers" else verify_engine
     try:
         with progress(plain=output.plain) as show:
-            answer = verify_engine(question, values.get("minutes", MINUTES), show)
+            answer = run(question, values.get("minutes", MINUTES), show)
     except KeyboardInterrupt:
         tell("interrupted: the engine is stopped, and nothing was measured")
         raise typer.Exit(INTERRUPTED) from None

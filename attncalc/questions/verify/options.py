@@ -91,8 +91,8 @@ class RunOptions(WhatIfOptions, total=False):
     ]
     engine: Annotated[
         str,
-        "Instead: start the installed ENGINE (vllm, sglang, llamacpp) with random weights, and "
-        "compare its log with 'attncalc fit'. Its own command may follow after --.",
+        "Instead: start the installed ENGINE (vllm, sglang, llamacpp, transformers) with random "
+        "weights, and compare it with 'attncalc fit'. Its own command may follow after --.",
         With(metavar="ENGINE"),
     ]
     minutes: Annotated[
