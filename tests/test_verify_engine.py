@@ -358,6 +358,10 @@ def test_llama_server(start: Start, ask: Ask, model: str) -> None:
         ("gpt2 --engine ideal", "--engine ideal cannot be started"),
         ("gpt2 llama2-7b --engine vllm", "--engine needs one model"),
         ("gpt2 --engine vllm --batch 4", "--engine cannot be combined with --batch"),
+        (
+            "gpt2 --engine transformers --batch 4",
+            "leave out --batch: the class takes --context, --dtype and other sizes",
+        ),
         ("gpt2 --engine vllm --explain", "--engine cannot be combined with --explain"),
         ("gpt2 --engine vllm --train", "--engine cannot be combined with --train"),
         (
@@ -501,14 +505,16 @@ def test_an_unknown_program_is_no_command() -> None:
 # heads x 32 x 2 x 2 B.
 CLASS_LOG = """\
 class: transformers 5.23.0, torch 2.13.0+cpu, on cpu
-weights: {weights} bytes of Qwen3ForCausalLM, {wider} more than in bfloat16
+weights: {weights} bytes of Qwen3ForCausalLM, {buffers} in buffers, {fp32} of fp32
 cache: 127 tokens, {prefill} bytes, {held} held, DynamicCache
 cache: 128 tokens, 65536 bytes, 65536 held, DynamicCache
 """
-CLASS_AGREEING = CLASS_LOG.format(weights=2 * 1_627_520, wider=0, prefill=127 * 512, held=127 * 512)
+CLASS_AGREEING = CLASS_LOG.format(
+    weights=2 * 1_627_520, buffers=0, fp32=0, prefill=127 * 512, held=127 * 512
+)
 OUT_OF_MEMORY = """\
 class: transformers 5.23.0, torch 2.13.0+cpu, on cpu
-weights: 3255040 bytes of Qwen3ForCausalLM, 0 more than in bfloat16
+weights: 3255040 bytes of Qwen3ForCausalLM, 0 in buffers, 0 of fp32
 RuntimeError: [enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate \
 memory: you tried to allocate 99999999999 bytes. Error code 12 (Cannot allocate memory)
 """
@@ -559,7 +565,9 @@ def test_a_class_that_differs(
 ) -> None:
     """One parameter more; and a window of which all tokens are held."""
     installed(
-        start, monkeypatch, CLASS_LOG.format(weights=3_255_042, wider=0, prefill=65_024, held=2**20)
+        start,
+        monkeypatch,
+        CLASS_LOG.format(weights=3_255_042, buffers=0, fp32=0, prefill=65_024, held=2**20),
     )
     answer = ask("verify", model, "--engine", "transformers")
     words = " ".join(answer.out.split())
@@ -569,17 +577,18 @@ def test_a_class_that_differs(
     assert "After the prefill the cache holds 1 MiB: layers with windows have views" in words
 
 
-def test_weights_in_a_wider_dtype_are_no_difference(
+def test_weights_that_fit_leaves_out_are_no_difference(
     start: Start, ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """16 biases of a router in fp32 have 32 B more than in bf16."""
-    log = CLASS_LOG.format(weights=3_255_072, wider=32, prefill=65_024, held=65_024)
-    installed(start, monkeypatch, log)
+    """16 biases of a router in a buffer of fp32, and 16 parameters in fp32 instead of bf16."""
+    sizes = {"buffers": 64, "fp32": 32, "prefill": 65_024, "held": 65_024}
+    installed(start, monkeypatch, CLASS_LOG.format(weights=3_255_040 + 64 + 32, **sizes))
     answer = ask("verify", model, "--engine", "transformers")
     words = " ".join(answer.out.split())
     assert answer.code == 0
-    assert "weights 3,255,040 B 3,255,072 B ok" in words
-    assert "32 B of the weights are what the class has in a wider dtype" in words
+    assert "weights 3,255,040 B 3,255,136 B ok" in words
+    assert "64 B of the weights are buffers, such as the biases of routers" in words
+    assert "32 B of the weights are due to parameters that stay in fp32." in words
 
 
 def test_a_class_that_runs_out_of_memory_did_not_start(

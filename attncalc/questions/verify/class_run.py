@@ -128,7 +128,7 @@ def _read_asked(question: EngineQuestion, written: ModelSpec) -> _Asked:
     name = compute_dtype(written, request.workload).name
     if name not in TORCH_NAMES:
         raise CannotCheckError(
-            f"{written.title} has weights in {name}", f"give --dtype {' or '.join(TORCH_NAMES)}"
+            f"random weights cannot be made in {name}", f"give --dtype {' or '.join(TORCH_NAMES)}"
         )
     return _Asked(written, options, request, name)
 
@@ -212,8 +212,8 @@ def _size_checks(request: FitRequest, held: int, run: ClassRun) -> Iterator[Chec
     """Yield the checks of the weights, and of the cache after each pass."""
     if run.name:
         note = f"bytes of the parameters and buffers of {run.name}, tied ones once"
-        # fit counts all of them in one dtype
-        figures = (held, run.weights, run.wider)
+        # fit counts parameters, and all of them in one dtype
+        figures = (held, run.weights, run.buffers + run.wider)
         yield Check("weights", "weights", "weights", *figures, BYTES, note)
     for cache, after in zip(run.caches, ("prefill", "decode"), strict=False):
         of_tokens = request.with_workload(context=cache.tokens)
@@ -228,11 +228,13 @@ def _notes_of(run: ClassRun) -> Iterator[str]:
     if run.name:
         classes = dict.fromkeys(cache.classes for cache in run.caches)
         yield f"The class is {', '.join((run.name, *classes))}."
-    if run.wider:
+    if run.buffers:
         yield (
-            f"{count(run.wider)} B of the weights are what the class has in a wider dtype, as the "
-            "biases of routers in fp32. fit counts one dtype."
+            f"{count(run.buffers)} B of the weights are buffers, such as the biases of routers, "
+            "which fit does not count."
         )
+    if run.wider:
+        yield f"{count(run.wider)} B of the weights are due to parameters that stay in fp32."
     if run.caches and run.caches[0].held > run.caches[0].size:
         first = run.caches[0]
         yield (

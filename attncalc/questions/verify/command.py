@@ -146,8 +146,14 @@ def _verify_engine(
     from .engine_report import engine_report
     from .engine_run import MINUTES, EngineEndedError, verify_engine
 
-    tip = "leave out {option}: give the engine's own options after --, as in 'attncalc verify -- "
-    _check_alone("--engine", ALLOWED, f"{tip}vllm serve MODEL -tp 2'", asked)
+    if values.get("engine") == "transformers":
+        tip = "leave out {option}: the class takes --context, --dtype and other sizes"
+    else:
+        tip = (
+            "leave out {option}: give the engine's own options after --, as in 'attncalc verify "
+            "-- vllm serve MODEL -tp 2'"
+        )
+    _check_alone("--engine", ALLOWED, tip, asked)
     if output.explain:
         raise clash("--engine", "--explain", "'attncalc fit --explain' shows the formulas")
     words = _words(model, further)

@@ -43,7 +43,8 @@ _CLASS = re.compile(
     r"^class: transformers (\S{1,40}), torch \S{1,40}, on (cuda|cpu)$", re.MULTILINE
 )
 _WEIGHTS = re.compile(
-    r"^weights: (\d{1,18}) bytes of (\w{1,100}), (\d{1,18}) more than in \w{1,20}$", re.MULTILINE
+    r"^weights: (\d{1,18}) bytes of (\w{1,100}), (\d{1,18}) in buffers, (\d{1,18}) of fp32$",
+    re.MULTILINE,
 )
 _CACHE = re.compile(
     r"^cache: (\d{1,12}) tokens, (\d{1,18}) bytes, (\d{1,18}) held, (.{0,200})$", re.MULTILINE
@@ -71,7 +72,8 @@ class ClassRun(NamedTuple):
     device: str  # 'cuda' or 'cpu'
     name: str = ""  # the class; '' before its weights are made
     weights: int = 0  # bytes of its weights
-    wider: int = 0  # bytes of them that are due to a wider dtype than asked for, as of a bias
+    buffers: int = 0  # bytes of them in buffers, such as a router's biases
+    wider: int = 0  # bytes of them that parameters in fp32 have more than in the dtype asked for
     caches: tuple[MeasuredCache, ...] = ()  # after the prefill, and after the decode step
     out_of_memory: str = ""  # the line that says that memory ran out
 
@@ -134,7 +136,8 @@ def read_run(log: bytes) -> ClassRun | None:
     run = ClassRun(started[1], started[2])
     made = _WEIGHTS.search(text)
     if made:
-        run = run._replace(weights=int(made[1]), name=made[2], wider=int(made[3]))
+        size, name, buffers, wider = made.groups()
+        run = run._replace(weights=int(size), name=name, buffers=int(buffers), wider=int(wider))
     caches = [
         MeasuredCache(int(found[1]), int(found[2]), int(found[3]), found[4])
         for found in _CACHE.finditer(text)

@@ -59,15 +59,8 @@ def held_by(tensors: list[Any]) -> int:
 
 
 def excess_over(tensors: list[Any], itemsize: int) -> int:
-    """Return by how many bytes numbers are larger than of `itemsize` bytes, as routers' biases in
-    fp32 are.
-    """
-    sizes = {
-        (t.data_ptr(), t.numel()): t.numel() * (t.element_size() - itemsize)
-        for t in tensors
-        if t.is_floating_point()
-    }
-    return sum(sizes.values())
+    """Return by how many bytes the tensors are larger than with elements of `itemsize` bytes."""
+    return sum(t.numel() * max(0, t.element_size() - itemsize) for t in tensors)
 
 
 def say(line: str) -> None:
@@ -97,10 +90,11 @@ def main() -> None:
     versions = f"transformers {transformers.__version__}, torch {torch.__version__}"
     say(f"class: {versions}, on {device}")
     model = make_model(asked.folder, getattr(torch, asked.dtype), device)
-    weights = [*model.state_dict().values()]
-    wider = excess_over(weights, getattr(torch, asked.dtype).itemsize)
-    name = type(model).__name__
-    say(f"weights: {size_of(weights)} bytes of {name}, {wider} more than in {asked.dtype}")
+    parameters = [*model.parameters()]
+    size = size_of([*model.state_dict().values()])
+    buffers = size - size_of(parameters)
+    wider = excess_over(parameters, getattr(torch, asked.dtype).itemsize)
+    say(f"weights: {size} bytes of {type(model).__name__}, {buffers} in buffers, {wider} of fp32")
     lengths = iter((asked.context - 1, asked.context))
 
     def measure(module: Any, inputs: Any, out: Any) -> None:
