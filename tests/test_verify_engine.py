@@ -24,7 +24,6 @@ from attncalc.cost.params import params
 from attncalc.errors import CannotCheckError
 from attncalc.questions.verify import engine_run
 from attncalc.questions.verify.engine_question import read_question
-from attncalc.verify import need_torch
 from attncalc.verify.engines import starter, transformers
 from attncalc.verify.engines.gguf import write_model
 from attncalc.verify.engines.start import Guard, Installed, without_options
@@ -671,6 +670,9 @@ def test_a_run_is_read_as_it_comes() -> None:
     assert read_run(b"a warning\n") is None
     runs = [read_run("".join(lines[:n]).encode()) for n in range(1, 5)]
     assert [bool(run and run.is_complete) for run in runs] == [False, False, False, True]
+    without_weights = read_run("".join(lines[:1] + lines[2:]).encode())
+    assert without_weights is not None
+    assert not without_weights.is_complete
     last = runs[-1]
     assert last is not None
     assert (last.version, last.device) == ("5.23.0", "cpu")
@@ -680,9 +682,7 @@ def test_a_run_is_read_as_it_comes() -> None:
 
 def test_a_view_holds_what_it_is_a_view_of() -> None:
     """The last 3 of 10 rows of 4 elements of 4 B; equal tensors count once, and lengths do not."""
-    need_torch()
-    import torch
-
+    torch = pytest.importorskip("torch")
     whole = torch.zeros(10, 4)
     cached = {"keys": whole[-3:], "again": [whole[-3:]], "length": torch.zeros(5)}
     found = [*tensors_of(cached, set())]

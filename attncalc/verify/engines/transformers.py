@@ -79,8 +79,8 @@ class ClassRun(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the decode step was made."""
-        return len(self.caches) > 1
+        """Whether it has all figures: of the weights, the prefill and the decode step."""
+        return bool(self.name) and len(self.caches) > 1
 
 
 def find() -> Installed:
