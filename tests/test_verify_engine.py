@@ -22,7 +22,7 @@ from attncalc.config.local import NamedGpu
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.errors import CannotCheckError
-from attncalc.questions.verify import engine_run
+from attncalc.questions.verify import class_run, engine_run
 from attncalc.questions.verify.engine_question import read_question
 from attncalc.verify.engines import starter, transformers
 from attncalc.verify.engines.gguf import write_model
@@ -526,6 +526,7 @@ def installed(
     fake = start(log, ending, name="class")
     found = Installed(fake.path / "class", fake.path / "python")
     monkeypatch.setattr(transformers, "find", lambda: found)
+    monkeypatch.setattr(class_run, "named_gpus", tuple)
     return fake
 
 
@@ -601,6 +602,21 @@ def test_a_class_that_runs_out_of_memory_did_not_start(
     assert checks == {"weights": True, "starts": False}
     screen = " ".join(ask("verify", model, "--engine", "transformers").out.split())
     assert "The engine refused to start: RuntimeError" in screen
+
+
+def test_a_class_on_a_gpu(
+    start: Start, ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes one GPU, whose verdict is that of `fit --gpu local`."""
+    installed(start, monkeypatch, CLASS_AGREEING.replace("on cpu", "on cuda"))
+    two = (NamedGpu("NVIDIA GeForce RTX 5090", 32_607 * 2**20, "NVIDIA"),) * 2
+    for place in ("attncalc.questions.verify.class_run", "attncalc.config.local"):
+        monkeypatch.setattr(f"{place}.named_gpus", lambda: two)
+    answer = ask("verify", model, "--engine", "transformers", "--json")
+    assert answer.code == 0, answer.err
+    document = check_answer(answer.out)
+    assert document["device"]["name"] == "transformers 5.23.0 on NVIDIA GeForce RTX 5090"
+    assert all(check["ok"] for check in document["checks"])
 
 
 def test_a_class_that_cannot_run(

@@ -195,7 +195,7 @@ def compare_class(
         notes.append(f"The newest known version is compared: {error.message}.")
     held = int(weights(written, in_dtype=request.workload.dtype).total)
     if run.device == "cuda":
-        request = request_of(written, {**options, "gpu": "local"})
+        request = request_of(written, {**options, "gpu": "local", "gpus": "1"})
         predicted = fit(request)
     else:
         predicted = fit(in_memory(request, max(0, free - held - LIBRARIES)))
