@@ -89,7 +89,7 @@ def test_it_does_not_fit_where_weights_and_a_step_exceed_the_gpu(bge_m3: str, as
     """567.8 M parameters in fp16 are 1.06 GiB."""
     answer = ask("fit", bge_m3, "--gpu", "1GiB", "--engine", "vllm")
     assert answer.code == 1
-    assert answer.out.startswith("DOES NOT FIT: a step of 8,194 tokens needs")
+    assert answer.out.startswith("DOES NOT FIT: a step of 8,192 tokens needs")
 
 
 # vLLM
@@ -145,7 +145,7 @@ def test_the_limits_of_a_step_are_those_of_vllm(
 
 def test_a_step_holds_the_longest_text(bge_m3: str) -> None:
     result = fit(bge_m3, gpu="l4")
-    assert result.step_tokens == 8194
+    assert result.step_tokens == 8192
     assert (result.step_texts(512), result.max_batch) == (16, 1)
 
 
@@ -171,8 +171,8 @@ def test_a_model_that_vllm_has_no_class_of_is_an_error(tmp_path: Path) -> None:
 def test_the_activations_grow_with_the_step(bge_m3: str) -> None:
     """BERT's sizes: 2 * 4,096 elements of the MLP and 3.75 * 1,024 beside it, 2 bytes each."""
     few = parts(fit(bge_m3, gpu="l4"))["activations"]
-    more = parts(fit(bge_m3, gpu="l4", max_num_batched_tokens=16_388))["activations"]
-    assert int(more.expected) - int(few.expected) == 8194 * 2 * (2 * 4096 + 3840)
+    more = parts(fit(bge_m3, gpu="l4", max_num_batched_tokens=16_384))["activations"]
+    assert int(more.expected) - int(few.expected) == 8192 * 2 * (2 * 4096 + 3840)
 
 
 def test_no_sampler_and_no_full_cuda_graphs_are_counted() -> None:
@@ -236,6 +236,12 @@ def test_more_texts_than_a_step_takes_ask_for_a_larger_step(ask: Ask) -> None:
 def test_a_step_has_no_more_texts_than_max_num_seqs(ask: Ask) -> None:
     out = ask("fit", "bert-base", "--gpu", "l4", "-b", "300", "-c", "4").out
     assert out.startswith("DOES NOT FIT: 300 texts of 4 tokens in one step, which has at most 256")
+
+
+def test_positions_of_roberta_start_after_padding(bge_m3: str) -> None:
+    """--max-model-len 8194 would be refused: the tokenizer's model_max_length is 8,192."""
+    model = load(bge_m3)
+    assert (model.max_context, model.main.learned_positions) == (8192, 8194)
 
 
 # llama.cpp
