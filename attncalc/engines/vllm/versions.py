@@ -397,7 +397,7 @@ class VllmVersion(Version):
 
     # Models without a cache run on V1, which then allocates none and does not profile.
     has_encoders = since(
-        (0, 10, 1), "_initialize_kv_caches in v1/engine/core.py; pull request 21270"
+        (0, 10, 1), "v1/worker/gpu_model_runner.py, _initialize_kv_caches in v1/engine/core.py"
     )
     # A step takes the device's default of tokens, if the context is shorter; before, the context.
     fills_steps_of_encoders = since(
