@@ -193,7 +193,7 @@ def test_the_pooling_runner_of_a_decoder_has_a_cache_and_no_full_cuda_graphs() -
     assert int(parts(embeds)["cuda_graphs"].expected) < int(
         parts(generates)["cuda_graphs"].expected
     )
-    assert embeds.kv_tokens > generates.kv_tokens
+    assert (embeds.kv_tokens or 0) > (generates.kv_tokens or 0)
 
 
 def test_the_share_limits_nothing_and_must_be_free(ask: Ask) -> None:
@@ -254,6 +254,15 @@ def test_llamacpp_computes_a_text_in_one_pass(bge_m3: str, ask: Ask) -> None:
     buffer = int(parts(result)["compute_buffer"].expected)
     assert buffer == 2 * 8192**2 + 4 * 8192 * (4096 + 4 * 1024)
     assert "--embedding -b 8192 -ub 8192" in (result.launch_command or "")
+
+
+def test_a_reranker_is_started_as_one(tmp_path: Path) -> None:
+    config = {**BGE_M3, "architectures": ["XLMRobertaForSequenceClassification"], "num_labels": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    command = fit(str(tmp_path), gpu="rtx-4090", context=512).launch_command
+    assert "--reranking -b 512 -ub 512" in (command or "")
+    vllm = fit(str(tmp_path), gpu="l4")
+    assert (vllm.verdict, vllm.step_texts(512)) == ("fits", 16)
 
 
 def test_a_cuda_log_of_an_embedder_agrees(tmp_path: Path) -> None:

@@ -92,7 +92,9 @@ def _of_server(facts: LaunchFacts) -> Flags:
     elif args.device_memory:
         yield from _placement(facts)
     if args.without_cache:  # a text is computed in one pass
-        yield from ("--embedding", "-b", args.micro_batch, "-ub", args.micro_batch)
+        ranks = any(matrix.name == "classifier" for matrix in facts.model.extra)
+        yield "--reranking" if ranks else "--embedding"
+        yield from ("-b", args.micro_batch, "-ub", args.micro_batch)
     else:
         yield from flag("-ub", args.ubatch)
     yield from flag("--flash-attn", args.flash_attn)
