@@ -111,6 +111,8 @@ class EngineArgs:
     blocks: int | None = None
     sinks: bool = False  # whether a head has a learned logit beside those of the keys
     image_mask: bool = False  # whether the tokens of one image see each other
+    # whether no layer has a cache, since all tokens of a text see each other: an encoder
+    without_cache: bool = False
     vision_params: int = 0  # parameters of the layers of the model's vision tower
     vision_width: int = 0  # width of the vision tower; 0 if unknown
     speculative_tokens: int = 0  # tokens that a drafter proposes per step

@@ -76,6 +76,8 @@ class LaunchWords(NamedTuple):
     names: Mapping[str, str | Reading] = MappingProxyType({})
     # {its option without a value: its meaning}
     flags: Mapping[str, Meaning] = MappingProxyType({})
+    # {such an option: options that the command has by default with it}
+    defaults_with: Mapping[str, Sequence[str]] = MappingProxyType({})
     # its options that may change memory, which no figure here includes
     unmodelled: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()  # its options whose value may be left out

@@ -102,6 +102,16 @@ def smaller_steps(resolved: ResolvedRequest) -> Iterator[Change]:
         yield Change(step.words, step.flag, engine_args=step.args)
 
 
+def larger_steps(resolved: ResolvedRequest) -> Iterator[Change]:
+    """Yield a step that takes all texts of the batch, for a model without a cache."""
+    option = resolved.engine.step_option
+    if resolved.has_cache or option is None:
+        return
+    name, flag = option
+    tokens = resolved.workload.batch * int(resolved.workload.context)
+    yield Change(f"{count(tokens)} tokens per step", f"{flag} {tokens}", engine_args={name: tokens})
+
+
 def fewer_requests(resolved: ResolvedRequest) -> Iterator[Change]:
     """Yield fewer running requests, not fewer than the batch of all ranks, if each of them takes
     memory of its own.
@@ -226,6 +236,7 @@ def on_host(resolved: ResolvedRequest, option: str) -> Iterator[Change]:
 # tried after all of these, since they are slow.
 ON_THE_SAME_GPUS: dict[Kind, str] = {
     smaller_steps: "fewer sequences or tokens per step",
+    larger_steps: "more tokens per step",
     fewer_requests: "fewer running requests",
     without_graphs: "no CUDA graphs",
     text_only: "text only",
@@ -235,7 +246,7 @@ ON_THE_SAME_GPUS: dict[Kind, str] = {
 }
 # Those that users do not notice: they change no answer and no length.
 UNNOTICED_KINDS = frozenset(
-    {smaller_steps, fewer_requests, without_graphs, text_only, larger_share}
+    {smaller_steps, larger_steps, fewer_requests, without_graphs, text_only, larger_share}
 )
 
 

@@ -258,7 +258,9 @@ def _other_programs(resolved: ResolvedRequest) -> RuntimePart | None:
     gpu = resolved.gpu
     share = resolved.share
     engine = resolved.engine
-    if not (gpu and share and gpu.other_memory) or not engine.counts_others(resolved.args):
+    if not (gpu and share and gpu.other_memory):
+        return None
+    if resolved.has_cache and not engine.counts_others(resolved.args):
         return None
     size: int = symbol("other_memory", gpu.other_memory, "bytes that other programs hold")
     if engine.share_is_of_free:

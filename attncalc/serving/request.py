@@ -42,6 +42,11 @@ from .traffic import Traffic
 from .weight_format import released_dtype
 from .weights import weights
 
+# Arguments of engines that are about a cache alone.
+_ARGS_OF_CACHE = (
+    *("block_size", "kv_offloading_size", "kv_dtype_k", "kv_dtype_v", "no_kv_offload"),
+    *("speculative_tokens", "speculative_layers", "swa_full", "kv_unified"),
+)
 # The part of a GPU's memory that weights can have: CUDA takes the rest.
 _MOST_OF_GPU = 0.98
 
@@ -265,6 +270,11 @@ class ResolvedRequest(NamedTuple):
         return self.request.dp
 
     @property
+    def has_cache(self) -> bool:
+        """Whether the model has a cache: an encoder has none."""
+        return not self.args.without_cache
+
+    @property
     def ranks(self) -> int:
         """Data-parallel ranks of one copy of the model, each with a cache of its own; 1 if ranks
         are copies.
@@ -443,7 +453,7 @@ class ResolvedRequest(NamedTuple):
         """
         free = self.free_share
         gpu = self.gpu
-        share = self._share_at_start
+        share = self.share_at_start
         if not (free and gpu and share):
             return None
         wanted, other = (
@@ -460,19 +470,19 @@ class ResolvedRequest(NamedTuple):
         """The share that other programs leave free, if the engine needs its whole share free and it
         is not; else ''.
         """
-        share = self._share_at_start
+        share = self.share_at_start
         if self.gpu is None or share is None or self.engine.counts_others(self.args):
             return ""
         return self.gpu.free_share(share.numerator / share.denominator)
 
     @property
-    def _share_at_start(self) -> Share | None:
+    def share_at_start(self) -> Share | None:
         """The share, which vLLM wants to be free even if the memory for the cache was given
         (request_memory).
         """
-        return self.share or _share(
-            dataclasses.replace(self.request, kv_memory=None), self.engine, self.args
-        )
+        if self.share and self.has_cache:
+            return self.share
+        return _share(dataclasses.replace(self.request, kv_memory=None), self.engine, self.args)
 
     @property
     def args_without_slots(self) -> EngineArgs:
@@ -501,6 +511,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     of = find_engine(request.engine)
     request = _on_machine(request)
     model, weights_dtype = weights_of(request)
+    _check_without_cache(request)
     _check_parallelism(request, of)
     _check_cpu(request, of)
     _check_projector(request)
@@ -537,7 +548,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
             kv_dtype=args.kv_dtype.name,
         ),
         gpus=gpus,
-        share=_share(request, of, args),
+        share=_share_of_memory(request, of, args),
         weights_dtype=weights_dtype,
     )
     has_others = request.gpu is not None and request.gpu.other_memory
@@ -645,6 +656,7 @@ def _facts_of_model(model: ModelSpec) -> dict[str, Any]:
         "attentions": frozenset(kind.label for kind in attentions),
         "sinks": any(isinstance(kind, Grouped) and kind.sinks for kind in attentions),
         "image_mask": model.image_mask,
+        "without_cache": not model.main.has_cache,
         "vision_params": sum(tower.size_of_layers for tower in vision),
         "vision_width": max((tower.item.d_model for tower in vision if tower.item), default=0),
         "n_kv_heads": int(model.main.leading.widths().n_kv_heads) or None,
@@ -740,10 +752,13 @@ def half_dtype(request: FitRequest, of: Engine[Any]) -> str | None:
     """Return the 16-bit dtype to compute in: the released one, or that of the engine's casts; None
     without casts.
     """
-    if of.dtype_of_fp32 is None:
+    pools = not request.model.main.has_cache or request.engine_args.get("runner") == "pooling"
+    half = of.half_of_fp32(pools=pools)
+    if half is None:
         return None
     released = dtype(request.model.dtype).name
-    half = of.dtype_of_fp32 if released == "fp32" else released
+    if released != "fp32":
+        half = released
     if request.gpu:
         return request.gpu.math_dtype(None, half)
     return half
@@ -793,6 +808,38 @@ def _share(request: FitRequest, of: Engine[Any], args: EngineArgs) -> Share | No
         return parse_share(of.share(args, args.tp * args.pp), of.share_option)
     given = parse_share(str(request.gpu_memory_utilization), Engine.share_option)
     return given._replace(option=of.share_option)
+
+
+def _share_of_memory(request: FitRequest, of: Engine[Any], args: EngineArgs) -> Share | None:
+    """Return the share of a GPU's memory that the engine may take: all of it for a model without a
+    cache, which no share limits.
+    """
+    if args.without_cache and request.gpu is not None:
+        return parse_share("1", of.share_option)
+    return _share(request, of, args)
+
+
+def _check_without_cache(request: FitRequest) -> None:
+    """Raise AttncalcError if the model has no cache, and an option is about one."""
+    if request.model.main.has_cache:
+        return
+    of_cache = {
+        "--kv-memory": request.kv_memory is not None,
+        "--kv-dtype": request.workload.kv_dtype is not None,
+        "--prompt": request.traffic is not None,
+        "--speculative-model": request.draft is not None,
+        "--dcp": request.dcp > 1,
+        "--disk-size": request.disk_size is not None,
+    }
+    options = [option for option, is_given in of_cache.items() if is_given]
+    for name in _ARGS_OF_CACHE:
+        if request.engine_args.get(name):
+            options.append(long_option(name))
+    if options:
+        raise AttncalcError(
+            f"{options[0]} has no effect on a model without a cache, as {request.model.title} is",
+            f"leave {options[0]} out",
+        )
 
 
 def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:

@@ -25,7 +25,9 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     }
     stored = cache_dtype(resolved.request.model, workload)
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
-    if any(resolved.request.engine_args.get(name) for name in ("kv_dtype_k", "kv_dtype_v")):
+    if not resolved.has_cache:
+        cache = ""
+    elif any(resolved.request.engine_args.get(name) for name in ("kv_dtype_k", "kv_dtype_v")):
         k, v = resolved.engine.cache_dtypes(args)
         if k.name != v.name:
             cache = f"K in {k.name}, V in {v.name}"

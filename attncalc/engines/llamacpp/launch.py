@@ -26,7 +26,7 @@ from ..pasted import (
     not_used,
     visible_gpus,
 )
-from .options import LlamacppArgs
+from .options import DEFAULT_UBATCH, LlamacppArgs
 from .placement import block_count
 
 _ON_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.gguf)")
@@ -52,6 +52,9 @@ def launch(facts: LaunchFacts) -> Flags:
     quantization = facts.model.quantization
     if quantization and quantization.method == "mlx":  # no GGUF file
         yield from ("mlx_lm.server", "--model", facts.served)
+        return
+    if args.without_cache:
+        yield from _of_server(facts)
         return
     if (
         facts.ollama == LM_STUDIO
@@ -88,7 +91,12 @@ def _of_server(facts: LaunchFacts) -> Flags:
         yield from ("-ngl", "0", *args.release.no_mmap.split())
     elif args.device_memory:
         yield from _placement(facts)
-    yield from flag("-ub", args.ubatch)
+    if args.without_cache:  # a text is computed in one pass
+        ranks = any(matrix.name == "classifier" for matrix in facts.model.extra)
+        yield "--reranking" if ranks else "--embedding"
+        yield from ("-b", args.micro_batch, "-ub", args.micro_batch)
+    else:
+        yield from flag("-ub", args.ubatch)
     yield from flag("--flash-attn", args.flash_attn)
     for option, kv_type in zip(("-ctk", "-ctv"), args.types, strict=True):
         yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
@@ -309,6 +317,8 @@ _VARIABLES = {
     "N_PARALLEL": "--parallel",
 }
 
+# The options of a server that embeds or ranks texts.
+_EMBEDS = ("--embedding", "--embeddings", "--rerank", "--reranking")
 # How llama-server is read (common/arg.cpp).
 WORDS = LaunchWords(
     example="llama-server -m FILE",
@@ -351,7 +361,9 @@ WORDS = LaunchWords(
         **dict.fromkeys(
             ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "--mmproj-offload"), NOT_USED
         ),
+        **dict.fromkeys(_EMBEDS, ADDS_NOTHING),
     },
+    defaults_with=dict.fromkeys(_EMBEDS, ("--ubatch", str(DEFAULT_UBATCH))),
     unmodelled=("--no-mmproj-offload", "--mmproj-url", "-mmu"),
     environment={
         **_VISIBLE,

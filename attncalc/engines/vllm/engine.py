@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ...hardware import FREE_OF_UNIFIED
@@ -14,6 +14,7 @@ from ..base import CacheLayout, Limits
 from ..ds_mla import cache_roles, has_pools, picks_latents
 from ..engine import AttentionSplit, Engine, HostCache, Refusal, SmallerStep
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
+from ..without_cache import StepLayout
 from .architectures import missing_model
 from .backends import missing_backend
 from .encoder import reads
@@ -21,10 +22,12 @@ from .held_weights import extra_weights, has_mla, padded_vocabulary
 from .launch import WORDS, launch
 from .layout import layout
 from .options import VllmArgs, VllmOptions
+from .pooling import refusal_without_cache, step_layout
 from .runtime import runtime
 from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
+    from ..pipeline import LayerCacheSpec
     from .blocks import VllmLayout
 
 # Tokens per step to suggest: the default on small GPUs.
@@ -45,6 +48,7 @@ class Vllm(Engine[VllmArgs]):
     step_sizes = (512, 1024, 2048, 4096, 8192, 16384, 32768)
     without_graphs = "enforce_eager"
     running_option = "--max-num-seqs"
+    step_option = ("max_num_batched_tokens", "--max-num-batched-tokens")
     host_cache_option = "--kv-offloading-size"
     disk_tip = "vLLM has it with --kv-transfer-config, or in LMCache"
     data_parallel = True
@@ -53,7 +57,6 @@ class Vllm(Engine[VllmArgs]):
     has_extra_weights = True
     releases = RELEASES
     long_context_variable = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-    layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
     commands = (WORDS,)
@@ -96,6 +99,17 @@ class Vllm(Engine[VllmArgs]):
             return model.kv_dtype
         return None
 
+    def half_of_fp32(self, *, pools: bool) -> str | None:
+        """Return fp16 for a pooling model (_resolve_auto_dtype in config/model.py)."""
+        if pools:
+            return "fp16"
+        return self.dtype_of_fp32
+
+    def layout(self, specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout | StepLayout:
+        if args.without_cache:
+            return step_layout(args)
+        return layout(specs, args)
+
     def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
         from ..expert_parallel import divide_experts  # most models are on one rank
 
@@ -111,6 +125,8 @@ class Vllm(Engine[VllmArgs]):
         return args.version.counts_other_processes
 
     def least_blocks(self, layout: CacheLayout) -> int:
+        if isinstance(layout, StepLayout):
+            return 0
         args = cast("VllmLayout", layout).args
         states = cast("VllmLayout", layout).states
         is_checked = states and args.version.needs_block_per_sequence and not args.enforce_eager
@@ -219,7 +235,7 @@ class Vllm(Engine[VllmArgs]):
                 "an indexer picks on GPUs of compute capability 12",
                 "Use vLLM 0.24 or later and leave --kv-dtype out: the default is fp8_ds_mla there.",
             )
-        missing = missing_model(model, args)
+        missing = missing_model(model, args) or refusal_without_cache(args)
         if missing:
             return missing
         if args.device.startswith(("NVIDIA", "AMD")):

@@ -258,6 +258,11 @@ class VllmArgs(PagedArgs):
         return bool(self.cpu_offload_gb or self.enable_lora)
 
     @property
+    def pools(self) -> bool:
+        """Whether the pooling runner runs the model, which samples no tokens."""
+        return self.without_cache or self.runner == "pooling"
+
+    @property
     def lookups_on_host(self) -> bool:
         """Whether lookup tables are in host memory (--engram-config; nvidia/engram.py in
         models/deepseek_v41).
@@ -302,9 +307,26 @@ class VllmArgs(PagedArgs):
         sequences = 256
         if is_large and not self.version.v0:
             sequences = 1024
+        if self.without_cache:
+            return self._limits_without_cache(sequences)
         return Limits(
             self.max_num_batched_tokens or self._default_tokens, self.max_num_seqs or sequences
         )
+
+    def _limits_without_cache(self, sequences: int) -> Limits:
+        """Return the limits of a model whose texts a step takes whole: by default tokens for the
+        longest one, and at most those of `sequences` texts, of which there are no more than tokens.
+
+        Source: _set_default_max_num_seqs_and_batched_tokens_args in engine/arg_utils.py.
+        """
+        context = self.max_model_len or 0
+        tokens = self.max_num_batched_tokens
+        if tokens is None:
+            tokens = context
+            if self.version.fills_steps_of_encoders:
+                texts = self.max_num_seqs or sequences
+                tokens = min(texts * context, max(context, self._default_tokens_of_device))
+        return Limits(tokens, self.max_num_seqs or min(sequences, tokens))
 
     @property
     def _default_tokens(self) -> int:

@@ -82,6 +82,7 @@ class Profile:
         more = self._copies * int(self.compiler) - max(self._pass_bytes, int(self.sampler))
         if (
             self._version.profiles_cold_compiler
+            and not self._args.without_cache
             and self._args.warm_start is None
             and more > GIB // 10
         ):
@@ -104,7 +105,7 @@ class Profile:
         if self.sampler:
             sampler = named(self.sampler, "sampler_bytes", "bytes of the sampler's tensors")
             steps.append((sampler, f"sampler, {plural(min(self.facts.limits), 'sequence')}"))
-        if self.compiler and self._version.profiles_cold_compiler:
+        if self.compiler and self._version.profiles_cold_compiler and not self._args.without_cache:
             compiler = named(
                 self.compiler,
                 "compiler_bytes",
@@ -173,7 +174,7 @@ class Profile:
         """Tokens of the vocabulary of which this stage samples; 0 for a pooling model, whose pooler
         is small.
         """
-        if not self.facts.last or self._args.runner == "pooling":
+        if not self.facts.last or self._args.pools:
             return 0
         return self.facts.whole.vocab_size or 0
 

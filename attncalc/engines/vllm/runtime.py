@@ -81,7 +81,11 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     ]
     graphs = _graphs(profile)
     later = None
-    if facts.args.version.subtracts_graphs(profile.v2_runner, facts.args.estimate_cudagraphs):
+    is_subtracted = facts.args.version.subtracts_graphs(
+        profile.v2_runner, facts.args.estimate_cudagraphs
+    )
+    # without a cache nothing is measured, and all of the GPU is there for them
+    if is_subtracted or facts.args.without_cache:
         parts.append(graphs)
     elif graphs:
         later = _captured_later(facts, graphs)
@@ -136,7 +140,8 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     version = facts.args.version
     thousandth = GIB // 1000
     link = _link(facts)
-    if facts.gpu.counts_host_memory:
+    # without a cache nothing is subtracted
+    if facts.gpu.counts_host_memory and not facts.args.without_cache:
         libraries = _libraries_of_unified(facts, link)
     elif link:
         libraries = _linked_libraries(facts, link)
@@ -146,7 +151,7 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     low = libraries.below
     high = libraries.above
     # the process' own context too: four logs have 0.22 to 0.55 GiB more
-    if version.counts_other_processes:
+    if version.counts_other_processes or facts.args.without_cache:
         high += 200 + _gaps(facts) // thousandth
         if not version.v0:
             low += 200
@@ -370,7 +375,9 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     if facts.args.enable_lora:
         sizes = [*sizes, *sizes]
     piecewise = symbol("piecewise", len(sizes), "batch sizes with a piecewise CUDA graph")
-    decodes = len([size for size in sizes if size <= facts.limits.max_num_seqs])
+    decodes = 0
+    if not facts.args.pools:  # "Pooling models do not support full cudagraphs" (config/vllm.py)
+        decodes = len([size for size in sizes if size <= facts.limits.max_num_seqs])
     full = symbol("full", decodes, "batch sizes with a full CUDA graph")
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     mib_per_layer = 34  # hundredths
@@ -380,7 +387,9 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     per_layer = symbol("per_layer", MIB * mib_per_layer // 100, "bytes of both graphs per layer")
     full_graph = (2 * MIB + layers * per_layer) // 3
     first = _first_graph(profile)
-    graphs = 2 * (piecewise - 1) + full - 1
+    graphs = 2 * (piecewise - 1)
+    if decodes:
+        graphs = graphs + full - 1
     if facts.args.max_num_seqs:
         low = int(first + graphs * full_graph) * 2 // 5
     else:
@@ -503,7 +512,7 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
             f"vLLM's runtime memory was compared with logs of NVIDIA GPUs; on {facts.gpu.title} "
             "it may be larger."
         )
-    if facts.gpu.counts_host_memory:
+    if facts.gpu.counts_host_memory and not facts.args.without_cache:
         notes.append(
             "--kv-cache-memory-bytes sets the cache itself. Else vLLM subtracts what all "
             "programs take meanwhile: "
@@ -525,6 +534,8 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
 def _share_notes(facts: RuntimeFacts[VllmArgs]) -> Iterator[str]:
     """Yield what a large share of the GPU's memory may lead to."""
     numerator, denominator = facts.share
+    if facts.args.without_cache:  # a share of which nothing is measured
+        return
     wanted = facts.gpu.memory * numerator // denominator
     is_large = numerator * 100 > denominator * _LARGEST_DEFAULT_SHARE
     if is_large and not facts.args.enforce_eager:

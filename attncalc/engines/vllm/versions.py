@@ -395,6 +395,15 @@ class VllmVersion(Version):
     # Devices of 160 GiB and more have their own default of max_num_batched_tokens.
     has_default_for_160_gib = since((0, 28), "engine/arg_utils.py")
 
+    # Models without a cache run on V1, which then allocates none and does not profile.
+    has_encoders = since(
+        (0, 10, 1), "v1/worker/gpu_model_runner.py, _initialize_kv_caches in v1/engine/core.py"
+    )
+    # A step takes the device's default of tokens, if the context is shorter; before, the context.
+    fills_steps_of_encoders = since(
+        (0, 11, 1), "_set_default_max_num_seqs_and_batched_tokens_args in engine/arg_utils.py"
+    )
+
     # Runtime memory
 
     _second_runner_everywhere = since((0, 29), "use_v2_model_runner in config/vllm.py")

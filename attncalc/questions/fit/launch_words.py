@@ -395,6 +395,7 @@ class _Reader:
         swallowed = []
         bare = list[int]()
         read: dict[object, str] = {}  # {what an option is: its name in the command}
+        defaults: list[str] = []
         rest = list(reversed(words))
         while rest:
             word = rest.pop()
@@ -406,6 +407,7 @@ class _Reader:
             self._check_name(name, read)
             if name in known.flags:
                 self.use(name, known.flags[name])
+                defaults += known.defaults_with.get(name, ())
                 continue
             option = self._option(name)
             if name not in known.names and option and not option.metavar:
@@ -418,6 +420,7 @@ class _Reader:
             elif not self._use_value(name, value):
                 self._leave_out(name)
                 swallowed.append(value)
+        self.add(defaults)
         if model is None and bare:
             model = words[bare.pop(0)]
         for i in bare:

@@ -35,11 +35,12 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             "the batch: all figures are per replica."
         )
     notes += _node_notes(resolved)
-    notes += [
-        *_memory_notes(result),
-        *_cache_dtype_notes(resolved),
-        *resolved.engine.host_notes(resolved.args),
-    ]
+    notes += _memory_notes(result)
+    if resolved.has_cache:
+        notes += _cache_dtype_notes(resolved)
+    else:
+        notes += _share_notes(resolved)
+    notes += resolved.engine.host_notes(resolved.args)
     notes += _host_memory_notes(result)
     if resolved.gpu:
         notes += _gpu_notes(result, resolved.gpu)
@@ -273,6 +274,21 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
                 "A forward pass takes the whole batch, so a larger batch leaves less memory for "
                 "the cache; 'concurrent requests' is computed for the memory shown."
             )
+
+
+def _share_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield what the engine's share of the GPU is for a model without a cache: the memory that must
+    be free at its start.
+    """
+    share = resolved.share_at_start
+    gpu = resolved.gpu
+    if share is None or gpu is None or share.numerator == share.denominator:
+        return
+    free = human(share.of(gpu.memory), BYTES)
+    yield (
+        f"{share.option} {share.text}: {free} must be free when {resolved.engine.title} starts. It "
+        "allocates no cache for this model, and a smaller share changes nothing else."
+    )
 
 
 def _other_memory_notes(result: FitResult, gpu: Gpu) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from ...engines import find_engine
 from ...engines.base import CacheLayout
 from ...engines.engine import AUTO
+from ...engines.without_cache import StepLayout
 from ...model import ModelSpec
 from ...quantity import Quantity, Ratio
 from ...records import NamedTuple
@@ -60,6 +61,8 @@ class _Cells:
         quick: dict[int, CacheLayout] = {}
 
         def made_quick(layout: CacheLayout) -> CacheLayout:
+            if isinstance(layout, StepLayout):
+                return layout
             if id(layout) not in quick:
                 quick[id(layout)] = cast("CacheLayout", _QuickLayout(layout))
             return quick[id(layout)]
