@@ -958,9 +958,42 @@ def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:
     assert kv_cache(spec, Workload.decode(1, 1000, kv_dtype="bf16")).total == 1000 * 576 * 2
 
 
-def test_a_draft_of_other_layers_is_an_error() -> None:
-    with pytest.raises(AttncalcError, match="Qwen2ForCausalLMEagle"):
-        spec_of({**DRAFT, "architectures": ["Qwen2ForCausalLMEagle"]})
+@pytest.mark.parametrize(
+    ("model_type", "class_name"),
+    [
+        ("llama", "Qwen2ForCausalLMEagle"),  # SGLang's
+        ("llama", "LlamaForCausalLMEagle3Deep"),
+        ("llama", "EagleDrafterForCausalLM"),  # TensorRT-LLM's
+        ("qwen3", "Qwen3MTPForCausalLM"),
+        ("llama", "LlamaMtpForCausalLM"),
+        ("mistral", "MistralMTPForSequenceClassification"),
+        ("gemma4_text", "Gemma4DrafterForCausalLM"),
+        ("deepseek_v3", "DeepseekV3MTPForCausalLM"),
+        ("deepseek_v3", "DeepseekNextnForCausalLM"),
+        (None, "DeepseekV3MTPForCausalLM"),
+    ],
+)
+def test_a_draft_of_other_layers_is_an_error(model_type: str | None, class_name: str) -> None:
+    """As plain decoders they would lack what joins the target's hidden state and the embedding."""
+    config = {**DRAFT, "model_type": model_type, "architectures": [class_name]}
+    expected = f"architectures {class_name} is not supported: it is a draft model"
+    with pytest.raises(AttncalcError, match=expected):
+        spec_of(config)
+
+
+def test_nvidias_eagle_with_images_is_no_draft_model() -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    config = {
+        "model_type": "eagle_2_5_vl",
+        "architectures": ["Eagle2_5_VLForConditionalGeneration"],
+        "text_config": {
+            **sizes,
+            "model_type": "qwen2",
+            "intermediate_size": 128,
+            "num_key_value_heads": 4,
+        },
+    }
+    assert spec_of(config).main.n_layers == 2
 
 
 def fit_with_draft(**changes: Any) -> Any:

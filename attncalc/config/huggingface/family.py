@@ -89,6 +89,8 @@ def family_of(config: Mapping[str, Any], assume_grouped: bool = False) -> Family
     if assume_grouped and name not in supported_model_types():
         return _assumed_family(config)
     if name is None:
+        if is_draft_class(architecture(config)):
+            raise _unsupported_class(architecture(config), _merged(_ANOTHER_DRAFT)["unsupported"])
         raise UnsupportedModelTypeError(
             "model_type is missing", f'add "model_type": "llama" for a plain decoder; {_TIP}'
         )
@@ -255,20 +257,27 @@ def _near_name(name: str) -> str | None:
 def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rules of the class in `architectures`, which may have other layers
     (T5EncoderModel).
+
+    A class that is named as a draft model is read only by the rules of that draft.
     """
     class_name = architecture(config)
     variants = rules.get("variants", {})
     variant = next((variants[ending] for ending in variants if class_name.endswith(ending)), None)
-    is_other_draft = variant is None and not class_name.endswith(tuple(rules.get("heads", ())))
-    if is_draft_class(class_name) and (is_other_draft or has_own_eagle(class_name)):
-        variant = _ANOTHER_DRAFT
+    if is_draft_class(class_name):
+        drafts = filter(is_draft_class, (*variants, *rules.get("heads", ())))
+        if has_own_eagle(class_name) or not class_name.endswith(tuple(drafts)):
+            variant = _ANOTHER_DRAFT
     class_rules = rules if variant is None else _merged(variant)
     reason = class_rules.get("unsupported")
     if reason:
-        raise NotSupportedError(
-            f"architectures {truncate(class_name)} is not supported: {reason}", _TIP
-        )
+        raise _unsupported_class(class_name, reason)
     return class_rules
+
+
+def _unsupported_class(class_name: str, reason: str) -> NotSupportedError:
+    return NotSupportedError(
+        f"architectures {truncate(class_name)} is not supported: {reason}", _TIP
+    )
 
 
 def _class_of(name: str, rules: Mapping[str, Any], outer: ConfigClass | None = None) -> ConfigClass:

@@ -12,7 +12,7 @@ from ...model import Tower
 from ...units import truncate
 from ..document import Document, renamed
 from ..keys import is_stack_key
-from .architectures import model_type_of_class
+from .architectures import is_draft_class, model_type_of_class
 from .family import (
     RULE_KEYS,
     Family,
@@ -80,7 +80,8 @@ def convert_config(
             origins[key] = {value: renamed(text, names) for value, text in values.items()}
         return Document(file, data, {}, origins)
     except UnsupportedModelTypeError as error:
-        if not assume_grouped and _reads_as_grouped(config):
+        is_draft = is_draft_class(architecture(config))
+        if not assume_grouped and not is_draft and _reads_as_grouped(config):
             hint = "; --assume-grouped reads it as plain grouped attention"
         else:
             hint = ""
