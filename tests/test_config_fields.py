@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc import Workload, kv_cache, params
-from attncalc.config.huggingface.architectures import model_type_of_class
-from attncalc.config.huggingface.family import families
+from attncalc.config.huggingface.architectures import is_class_of, model_type_of_class
+from attncalc.config.huggingface.family import families, supported_model_types
 from attncalc.config.huggingface.fields import config_classes
 from attncalc.config.huggingface.unused_fields import READ_BY_ENGINES
 from attncalc.config.size_names import NAMES
@@ -448,6 +448,20 @@ def test_a_class_of_every_language_model_belongs_to_its_model_type() -> None:
     for class_name, expected in types.items():
         if expected & set(known):
             assert model_type_of_class(class_name, known) in expected, class_name
+
+
+def test_transformers_classes_are_known_beside_their_model_type() -> None:
+    """Parts of a model (MllamaVisionModel) and decision heads, which several families share, are
+    not.
+    """
+    auto = pytest.importorskip("transformers.models.auto.modeling_auto")
+    tables = [
+        getattr(auto, f"MODEL_FOR_{task}_MAPPING_NAMES")
+        for task in ("CAUSAL_LM", "MASKED_LM", "SEQUENCE_CLASSIFICATION", "SEQ_TO_SEQ_CAUSAL_LM")
+    ]
+    for table in tables:
+        for model_type in table.keys() & set(supported_model_types()):
+            assert is_class_of(table[model_type], model_type), model_type
 
 
 def test_a_config_without_a_model_type_is_read_by_its_class_with_a_note() -> None:

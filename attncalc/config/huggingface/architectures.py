@@ -35,6 +35,30 @@ _OTHER_NAMES = {
     "step3p7text": "step3p5",
 }
 
+# {model_type: other names of its classes, without the task}: Kimi K2 has DeepSeek-V3's.
+_NAMES_OF_CLASSES = {
+    "RefinedWeb": ("rw",),
+    "RefinedWebModel": ("rw",),
+    "bailing_hybrid": ("bailing_moe_v2_5", "bailing_moe_v3"),
+    "deepseek_ref": ("deepseek_v4",),
+    "glmga": ("glm46v",),
+    "gpt-sw3": ("gpt2",),
+    "internlm3": ("llama",),
+    "iquestcoder": ("llama",),
+    "kimi_k2": ("deepseek_v3",),
+    "llama_bidirec": ("llama_bidirectional",),
+    "phi-msft": ("phi",),
+    "pp_chart2table": ("got_ocr2",),
+    "shieldgemma2": ("gemma3",),
+    "step3p7": ("step3p7_flash",),
+}
+
+
+def is_class_of(class_name: str, model_type: str) -> bool:
+    """Return whether a class is named as a model_type, or as its releases name it."""
+    names = (model_type, *_NAMES_OF_CLASSES.get(model_type, ()))
+    return model_type_of_class(class_name, names) in names
+
 
 def model_type_of_class(class_name: str, known: Iterable[str]) -> str | None:
     """Return the model_type in `known` that a class of transformers, or of a vendor's own, belongs

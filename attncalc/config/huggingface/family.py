@@ -156,6 +156,14 @@ def architecture(config: Mapping[str, Any]) -> str:
     return ""
 
 
+def has_rules_of_class(name: str, class_name: str) -> bool:
+    """Return whether a supported model_type has rules of its own for a class: JinaBertModel of
+    bert.
+    """
+    rules = families()[name]
+    return class_name in (*rules.get("heads", ()), *rules.get("variants", ()))
+
+
 def as_list(value: Any) -> list[Any]:
     """Return a rule that may be one or several as a list."""
     if isinstance(value, list):

@@ -12,7 +12,7 @@ from ...model import Tower
 from ...units import truncate
 from ..document import Document, renamed
 from ..keys import is_stack_key
-from .architectures import is_draft_class, model_type_of_class
+from .architectures import is_class_of, is_draft_class, model_type_of_class
 from .family import (
     RULE_KEYS,
     Family,
@@ -20,6 +20,7 @@ from .family import (
     architecture,
     as_list,
     family_of,
+    has_rules_of_class,
     model_type_of,
     supported_model_types,
 )
@@ -101,7 +102,7 @@ def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) 
     """
     named = data["model_type"]
     class_name = architecture(config)
-    if model_type_of_class(class_name, [named]):
+    if is_class_of(class_name, named):
         return
     other = model_type_of_class(class_name, supported_model_types())
     if other is None:
@@ -375,6 +376,7 @@ class _Reader:
                 f"The config names no model_type; {truncate(architecture(self.config))} is read "
                 f"as {family.name}."
             )
+        yield from self._class_notes()
         for fields in (self.fields, family.encoder_fields):
             if fields:
                 yield from fields.remarks
@@ -385,6 +387,29 @@ class _Reader:
         if ignored:
             names = truncate(", ".join(ignored), _LONGEST_LIST)
             yield f"Fields that transformers' {class_name} does not have are ignored: {names}."
+
+    def _class_notes(self) -> Iterator[str]:
+        """Yield the note about a class in `architectures` that is none of its model_type.
+
+        transformers reads the model_type, and vLLM the class.
+        """
+        named = self.config.get("model_type")
+        class_name = architecture(self.config)
+        if named is None or not class_name or self.rules.get("draft"):
+            return
+        if is_class_of(class_name, named) or has_rules_of_class(named, class_name):
+            return
+        other = model_type_of_class(class_name, supported_model_types())
+        if other is None:
+            yield (
+                f"architectures names {truncate(class_name)}, which is not known as a class of "
+                f"{named}; the figures are those of {named}."
+            )
+        else:
+            yield (
+                f"architectures names {truncate(class_name)}, a class of {other}; the figures are "
+                f"those of {named}, the model_type."
+            )
 
     def general_notes(self) -> Iterator[str]:
         """Yield the notes that do not depend on the family."""
