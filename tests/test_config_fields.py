@@ -105,6 +105,44 @@ def test_the_context_is_the_shorter_of_two_as_vllm_takes_it() -> None:
     assert not any("seq_length" in note for note in spec_of({**qwen, "seq_length": 8192}).notes)
 
 
+# configs/llama_60m.json of GaLore (https://github.com/jiaweizzhao/GaLore), as ReLoRA's are
+GALORE = {
+    "architectures": ["LLaMAForCausalLM"],
+    "hidden_size": 512,
+    "intermediate_size": 1376,
+    "max_sequence_length": 1024,
+    "model_type": "llama",
+    "num_attention_heads": 8,
+    "num_hidden_layers": 8,
+    "vocab_size": 32_000,
+}
+
+
+@each(
+    ("given", "context", "note"),
+    [
+        (1024, 1024, "The context is max_sequence_length 1024, as in vLLM; "),
+        (4096, 2048, "The context is the default of llama, 2048; max_sequence_length 4096 "),
+    ],
+)
+def test_a_context_under_another_name_changes_no_other_figure(
+    given: int, context: int, note: str
+) -> None:
+    spec = spec_of({**GALORE, "max_sequence_length": given})
+    # embedding and head, 8 layers of four matrices, a gated MLP and two norms, and the last norm
+    layer = 4 * 512**2 + 3 * 512 * 1376 + 2 * 512
+    assert params(spec).total == 2 * 32_000 * 512 + 8 * layer + 512
+    assert spec.max_context == context
+    assert any(text.startswith(note) for text in spec.notes)
+    assert not any("max_position_embeddings" in text for text in spec.notes)
+
+
+def test_a_context_under_another_name_is_an_error_if_it_is_the_rows_of_a_table() -> None:
+    gpt2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 64, "max_seq_len": 128}
+    message = error_of(gpt2).message
+    assert "n_positions is missing, and max_seq_len 128 is not a field of gpt2" in message
+
+
 @pytest.mark.parametrize(
     "value", [5, [], {"x": {}}, {"0": 5}, {"-1": {}}, {"9" * 5000: {}}, "a", {"²": {}}]
 )

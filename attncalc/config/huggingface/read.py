@@ -29,7 +29,7 @@ from .formulas import names_in, outer_names_in, value_of, value_of_key
 from .layers import is_rule_of_layer, pattern_of_layers
 from .quantized.released import Released, released, scheme_in_name, to_keys
 from .rope import rope_tables, scaled_context
-from .sizes import check_sizes, listed, omitted_sizes
+from .sizes import check_sizes, listed, omitted_sizes, other_context
 from .towers import FIELDS as TOWERS
 from .towers import towers
 from .unused_fields import structural_fields, unused_fields
@@ -161,10 +161,9 @@ class _Reader:
         data = {"title": self._title(title), **self._model_keys()}
         if not family.assumed:
             data["model_type"] = str(model_type_of(self.config))
-        if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
-            data["max_context"] = scaled_context(
-                family.name, self.fields.given, data["max_context"]
-            )
+        longest = self._context_of_other_name(data.get("max_context"))
+        if isinstance(longest, int) and not data.get("learned_positions"):
+            data["max_context"] = scaled_context(family.name, self.fields.given, longest)
         data.update(self._keys_of_engines())
         # Windows has backslashes
         name = file.replace("\\", "/").removesuffix("/config.json").rpartition("/")[2]
@@ -199,6 +198,28 @@ class _Reader:
             )
         notes = [*data.get("notes", ()), *self._reading_notes(ignored_fields)]
         return {**data, "notes": notes} if notes else data
+
+    def _context_of_other_name(self, default: int | None) -> int | None:
+        """Return the longest context that the config gives under a name that its class does not
+        have, unless the class's default is shorter.
+
+        transformers ignores it, and vLLM (derive_max_model_len_and_key) takes the shorter of both.
+        """
+        name = other_context(self.rules, self.fields)
+        if name is None or self.family.assumed:
+            return default
+        context: int = self.fields.given[name]
+        if default is not None and default <= context:
+            self.fields.remarks.append(
+                f"The context is the default of {self.family.name}, {default}; {truncate(name)} "
+                f"{context} is not a field of its class."
+            )
+            return default
+        self.fields.remarks.append(
+            f"The context is {truncate(name)} {context}, as in vLLM; transformers' "
+            f"{self.family.name} has no such field."
+        )
+        return context
 
     def _own_name(self) -> str:
         return str(self.given.get("_name_or_path") or "")
@@ -380,7 +401,7 @@ class _Reader:
         for fields in (self.fields, family.encoder_fields):
             if fields:
                 yield from fields.remarks
-        omitted = omitted_sizes(self.fields)
+        omitted = omitted_sizes(self.rules, self.fields)
         if omitted:
             names = truncate(", ".join(omitted), _LONGEST_LIST)
             yield f"The config omits {names}; the defaults of transformers' {class_name} are used."
