@@ -760,6 +760,13 @@ FLA = {
 }
 DENSE = {"model_type": "transformer", "hidden_size": 2048, "num_hidden_layers": 24, "num_heads": 32}
 SAMBA = {"model_type": "samba", "hidden_size": 2304, "num_hidden_layers": 18, "vocab_size": 32_000}
+MAMBA_2 = {
+    "model_type": "mamba2",
+    "hidden_size": 1024,
+    "num_hidden_layers": 48,
+    "vocab_size": 32_000,
+    "n_groups": 1,
+}
 
 
 def test_models_of_flash_linear_attention_have_the_parameters_of_their_classes() -> None:
@@ -786,6 +793,13 @@ def test_models_of_flash_linear_attention_have_the_parameters_of_their_classes()
             {**SAMBA, "attn": [{"layers": [0], "num_heads": 18}, attention], "use_bias": True},
             1_461_374_208,
         ),
+        # a saved config has the number that `auto` means, 2,304 / 16, or another one
+        ({**SAMBA, "time_step_rank": 144, "intermediate_size": 4608}, 1_403_935_488),
+        ({**SAMBA, "time_step_rank": 100}, 1_400_285_952),
+        # fla derives the heads: 2 * 1,024 / 64
+        (MAMBA_2, 382_387_712),
+        ({**MAMBA_2, "num_heads": 32, "rmsnorm": True, "D_has_hdim": False}, 382_387_712),
+        ({**MAMBA_2, "hidden_size": 2048, "num_heads": 64}, 1_371_839_488),
     ):
         assert params(spec_of(config)).total == expected, config
 
@@ -803,6 +817,14 @@ def test_models_of_flash_linear_attention_keep_states_and_windows() -> None:
         kv_cache(spec_of(SAMBA), Workload.decode(1, 10_000)).total
         == mamba + 9 * 2048 * 2 * 2304 * 2
     )
+
+
+@pytest.mark.parametrize(
+    "change", [{"num_heads": 128}, {"rmsnorm": False}, {"D_has_hdim": True}, {"hidden_size": 1000}]
+)
+def test_a_mamba_2_that_neither_class_makes_as_read_is_an_error(change: dict[str, Any]) -> None:
+    with pytest.raises(AttncalcError, match="is not supported for mamba2"):
+        spec_of({**MAMBA_2, **change})
 
 
 @pytest.mark.parametrize(
