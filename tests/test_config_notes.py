@@ -67,6 +67,13 @@ def test_the_dtype_is_that_of_either_field(fields: dict[str, Any], expected: str
     assert (assumed in notes(**fields)) is (fields == {"torch_dtype": None})
 
 
+@pytest.mark.parametrize("value", [0, False, "", [], "int4"])
+@pytest.mark.parametrize("field", ["dtype", "torch_dtype"])
+def test_a_dtype_that_is_none_is_an_error(field: str, value: Any) -> None:
+    message = refusal(keys, **{"torch_dtype": ..., field: value}).message
+    assert message == f"config.json: dtype '{value}' is not supported"
+
+
 @each(
     ("model_type", "class_name", "note"),
     [

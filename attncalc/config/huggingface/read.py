@@ -358,9 +358,9 @@ class _Reader:
         text_config's.
         """
         for given in (self.given, self.fields.given):
-            dtype = given.get("dtype") or given.get("torch_dtype")
-            if dtype:
-                return dtype
+            for name in ("dtype", "torch_dtype"):
+                if given.get(name) is not None:
+                    return given[name]
         return None
 
     def _keys_of_engines(self) -> dict[str, Any]:
@@ -434,7 +434,7 @@ class _Reader:
 
     def general_notes(self) -> Iterator[str]:
         """Yield the notes that do not depend on the family."""
-        if not self._named_dtype():
+        if self._named_dtype() is None:
             yield "The config names no dtype; bf16 is assumed."
         mtp_layers = self.fields.given.get("num_nextn_predict_layers")
         if mtp_layers:
