@@ -330,6 +330,25 @@ def test_a_size_that_the_class_derives_may_have_another_name() -> None:
     )
 
 
+def test_a_size_with_a_default_is_not_derived() -> None:
+    """Qwen2's class has 32 KV heads if a config omits them, whatever its query heads."""
+    qwen = {**LLAMA, "model_type": "qwen2", "n_kv_heads": 8}
+    del qwen["num_key_value_heads"]
+    assert "num_key_value_heads is missing, and n_kv_heads 8" in error_of(qwen).message
+
+
+def test_falcons_mlp_under_another_name_is_read_if_it_is_what_the_class_derives() -> None:
+    """transformers' class makes 4 * hidden_size of an omitted ffn_hidden_size."""
+    falcon = {**LLAMA, "model_type": "falcon", "architectures": ["FalconForCausalLM"]}
+    del falcon["num_key_value_heads"]
+    del falcon["intermediate_size"]
+    assert spec_of({**falcon, "intermediate_size": 256}) == spec_of(
+        {**falcon, "ffn_hidden_size": 256}
+    )
+    message = error_of({**falcon, "intermediate_size": 512}).message
+    assert "ffn_hidden_size is missing, and intermediate_size 512 is not a field" in message
+
+
 def test_an_omitted_size_is_noted_if_only_a_layer_of_its_own_uses_it() -> None:
     spec = read(
         num_hidden_layers=1,

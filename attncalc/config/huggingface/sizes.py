@@ -152,11 +152,19 @@ def head_dim_of(fields: Fields) -> Any:
 
 
 def _derived(name: str, fields: Fields) -> Any:
-    """Return the size that classes derive from others if a config omits it, or None."""
+    """Return the size that classes derive from others if a config omits it, or None.
+
+    A class with a number as its default derives none.
+    """
+    if fields[name] is not None:
+        return None
+    hidden = fields["hidden_size"]
+    four_times = 4 * hidden if _is_size(hidden) else None
     derived = {
         "head_dim": head_dim_of(fields),
         "num_key_value_heads": fields["num_attention_heads"],
-        "n_inner": 4 * fields["hidden_size"] if _is_size(fields["hidden_size"]) else None,
+        "n_inner": four_times,  # GPT-2
+        "ffn_hidden_size": four_times,  # Falcon
     }
     return derived.get(name)
 
