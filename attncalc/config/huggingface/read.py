@@ -15,6 +15,7 @@ from ..keys import is_stack_key
 from .architectures import is_class_of, is_draft_class, model_type_of_class
 from .family import (
     RULE_KEYS,
+    SUPPORTED_TIP,
     Family,
     UnsupportedModelTypeError,
     architecture,
@@ -470,7 +471,12 @@ def _check_requirements(family: Family) -> None:
     not hold.
     """
     fields = family.fields
-    for formula in family.rules.get("require", ()):
+    for rule in family.rules.get("require", ()):
+        formula = rule
+        reason = ""
+        if isinstance(rule, Mapping):
+            formula = rule["formula"]
+            reason = f": {rule['reason']}"
         if value_of(formula, fields):
             continue
         needed = _NEEDED.fullmatch(str(formula))
@@ -488,7 +494,8 @@ def _check_requirements(family: Family) -> None:
             subject = written_values
         else:
             subject = f"the combination of {written_values}"
-        raise NotSupportedError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
+        tip = SUPPORTED_TIP if reason else _FIELD_TIP
+        raise NotSupportedError(f"{subject} is not supported for {family.name}{reason}", tip)
 
 
 def _move_to_layer_kinds(decoder: dict[str, Any], encoder: Mapping[str, Any]) -> None:
