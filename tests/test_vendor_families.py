@@ -594,6 +594,54 @@ def test_fields_of_another_type_are_no_bug(name: str, changes: dict[str, Any]) -
     assert total(name, **changes) == total(name)
 
 
+INKLING: dict[str, Any] = {
+    "model_type": "inkling_mm_model",
+    "architectures": ["InklingForConditionalGeneration"],
+    "text_config": {
+        "hidden_size": 64,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "swa_num_attention_heads": 4,
+        "swa_num_key_value_heads": 4,
+        "swa_head_dim": 16,
+        "d_rel": 4,
+        "rel_extent": 64,
+        "sliding_window_size": 32,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 1,
+        "vocab_size": 100,
+        "unpadded_vocab_size": 90,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        # as the releases write it: the width of an expert is intermediate_size
+        ({"dense_mlp_idx": 3, "dense_intermediate_size": 128, "intermediate_size": 16}, 310_600),
+        # as transformers saves it
+        ({"intermediate_size": 128, "moe_intermediate_size": 16}, 283_912),
+        (
+            {
+                "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 5,
+                "intermediate_size": 128,
+                "moe_intermediate_size": 16,
+            },
+            310_600,
+        ),
+        ({"dense_mlp_idx": 0, "dense_intermediate_size": 128, "intermediate_size": 16}, 283_912),
+    ],
+)
+def test_inklings_first_layers_are_dense(fields: dict[str, Any], expected: int) -> None:
+    """The totals are those of transformers 5.23's class on the meta device, without the towers."""
+    text = {**INKLING["text_config"], **fields}
+    assert params(spec_of({**INKLING, "text_config": text})).total == expected
+
+
 # Draft models
 
 DRAFT: dict[str, Any] = {
