@@ -151,6 +151,15 @@ def test_a_config_without_a_model_type_gets_a_tip_by_its_fields(field: str, tip:
     assert ("--assume-grouped" in error.tip) is (field == "initializer_range")
 
 
+def test_longcat_2_is_no_longcat_flash() -> None:
+    """Its tables of n-grams, 135 billion parameters, would be left out without a word."""
+    config = {**SMALL_LLAMA, "model_type": "longcat_flash", "oe_vocab_size_ratio": 100.567}
+    assert refusal(spec_of, config).message == (
+        "config.json: oe_vocab_size_ratio 100.567 is not supported for longcat_flash: LongCat "
+        "2.0's tables of n-grams and its indexer are not modelled"
+    )
+
+
 def test_the_first_chatglm_is_no_later_one_with_other_names() -> None:
     """THUDM/chatglm-6b, whose MLP has two matrices."""
     config = {
