@@ -195,6 +195,21 @@ def test_a_release_that_states_another_context_has_it() -> None:
     assert list(contexts.values()) == [32768, 32768, 131072]
 
 
+@each(
+    ("name", "tokens"),
+    [
+        ("deepseek-r1:8b", 131072),  # the R1-0528 of Qwen3 8B
+        ("qwen3:8b", 40960),
+        ("qwen3:4b", 262144),  # the release of July 2025
+        ("qwen3:4b-instruct", 262144),
+        ("qwen3-4b", 40960),
+        ("Qwen/Qwen3-4B", 40960),
+    ],
+)
+def test_a_tag_of_ollama_has_the_context_of_its_release(name: str, tokens: int) -> None:
+    assert load(name).max_context == tokens
+
+
 def test_every_gpu_is_found_by_its_title_or_another_one_has_the_same() -> None:
     assert all(gpu(name.upper().replace("-", " ")).name == name for name in gpu_names())
 

@@ -18,7 +18,7 @@ from ..units import truncate
 from .data_files import compiled_file, file_names, presets_folder
 
 _REPOSITORY = r"(?a)huggingface\.co/([\w.-]+/[\w.-]+)"
-_TAG = r"(?a)ollama\.com/library/([\w.:-]+)"
+_TAG = r"(?a)ollama\.com/library/([\w.-]+(?::[\w.-]+)?)"
 _TITLE = r"(?m)^title: *(.+)$"
 # A name that may be spelled freely: without a slash, it is no path and no repository.
 _FREE_NAME = r"(?a)[\w .:-]{1,80}"
@@ -68,6 +68,13 @@ _OLLAMA_TAGS = {
     "deepseek-r1:8b": "qwen3-8b",
     "mistral:7b": "mistral-7b-v0.3",
     "qwen3:30b": "qwen3-30b-a3b",
+}
+# {a tag of Ollama's library: the release}, if it is a later one than the preset's: Qwen3 of 2507.
+_OLLAMA_RELEASES = {
+    "deepseek-r1:8b": "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
+    "qwen3:4b": "Qwen/Qwen3-4B-Thinking-2507",
+    "qwen3:4b-instruct": "Qwen/Qwen3-4B-Instruct-2507",
+    "qwen3:4b-thinking": "Qwen/Qwen3-4B-Thinking-2507",
 }
 # Words that change no size of a model: 'llama3.1:8b-instruct'.
 _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
@@ -404,7 +411,7 @@ def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
 
     `name` is what the preset was asked for: its own name, or a release in any spelling.
     """
-    asked = name.rpartition("/")[2]
+    asked = _OLLAMA_RELEASES.get(name.lower(), name).rpartition("/")[2]
     meant = [_all_words(asked)]
     # a tag of Ollama's library is the Instruct release, unless it says another: qwen2.5:7b
     if ":" in asked:
@@ -552,6 +559,8 @@ def repository_of(name: str) -> str | None:
     """
     if name in preset_names() or name in _more() or "/" in name:
         return None
+    if name.lower() in _OLLAMA_RELEASES:
+        return _OLLAMA_RELEASES[name.lower()]
     known = _by_repository().get(name.lower())
     if known:
         return known[1]
