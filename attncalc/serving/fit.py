@@ -85,8 +85,24 @@ class FitResult(NamedTuple):
         return self.resolved.request
 
     @property
+    def ends_without_a_cache(self) -> bool:
+        """Whether the engine ends, as one request of the context needs more than the memory for
+        the cache.
+        """
+        if not self.resolved.engine.must_fit_one or self.max_batch != 0:
+            return False
+        return int(self.pool.figure("kv_bytes_per_sequence")) > self.budget.room()
+
+    @property
     def log_lines(self) -> tuple[str, ...]:
-        """The lines that the engine will log about the cache and about its runtime memory."""
+        """The lines that the engine will log about the cache and about its runtime memory; only its
+        message if it ends without a cache.
+        """
+        if self.ends_without_a_cache:
+            engine = self.resolved.engine
+            context = self.resolved.workload.context
+            memory = self.budget.room()
+            return (engine.too_small_message(self.resolved.args, self.pool, memory, context),)
         runtime = self.budget.reserve.runtime.log_lines if self.budget.reserve else ()
         gpu = self.resolved.gpu
         rows = device_memory(self.resolved)

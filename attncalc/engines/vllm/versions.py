@@ -502,6 +502,12 @@ class VllmVersion(Version):
     profiles_graphs_early = between(
         (0, 18), (0, 21), "v1/worker/gpu_model_runner.py; the end is measured"
     )
+    # Its log says since which version graphs are estimated: "enabled (default since v0.21.0)".
+    #
+    # Before, it was "will be enabled by default".
+    says_since_when_graphs_are_estimated = since(
+        (0, 20), "measured: logs of 0.20.0 have it, in v1/worker/gpu_worker.py"
+    )
     # Libraries take 0.22 GiB of an H100 or H200, with graphs or without, and not 0.13.
     holds_more_on_hopper = since(
         (0, 21), "measured: all nine starts of 0.26.0 on an H200 have 0.22 GiB"
@@ -652,15 +658,18 @@ _REFUSED_SIZE = re.compile(
 
 
 def releases_of(text: str) -> tuple[str, ...]:
-    """Return the releases that may have refused a cache in these words, the newest first; () if
-    they do not show it.
+    """Return the releases that may have printed these lines about graphs, or refused a cache in
+    these words, the newest first; () if they do not show it.
     """
+    is_since = "memory profiling is enabled (default since" in text
     model = re.search(r"request with the (models?)'s max seq len", text)
     decimals = [size[1] or size[2] for size in _REFUSED_SIZE.finditer(text)]
     # "8.25" is either
     telling = [digits for digits in decimals if digits[1:] in ("", "0")]
     is_trimmed = {len(digits) == 1 for digits in telling}
     versions = [vllm_version(name) for name in RELEASES]
+    if is_since:
+        versions = [version for version in versions if version.says_since_when_graphs_are_estimated]
     if model:
         versions = [
             version
@@ -669,7 +678,7 @@ def releases_of(text: str) -> tuple[str, ...]:
         ]
     if len(is_trimmed) == 1:
         versions = [version for version in versions if version.trims_refused_sizes in is_trimmed]
-    if model or is_trimmed:
+    if model or is_trimmed or is_since:
         return tuple(version.name for version in versions)
     return ()
 
