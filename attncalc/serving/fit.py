@@ -303,7 +303,7 @@ class Deployment:
 
     def _exceeds_the_gpu(self) -> Refusal | None:
         """Return that the given memory for the cache is more than weights and the least runtime
-        leave of the GPU.
+        leave of the GPU; None if these leave nothing, as an engine reported this memory.
 
         vLLM does not compare them: with --kv-cache-memory-bytes it skips profiling, and runs out of
         memory.
@@ -314,6 +314,7 @@ class Deployment:
         size = self.resolved.request.kv_memory or 0
         if (
             not (tightest and tightest.weights and tightest.memory)
+            or not tightest.kv_memory_high
             or size <= tightest.kv_memory_high
         ):
             return None

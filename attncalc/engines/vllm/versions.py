@@ -451,6 +451,12 @@ class VllmVersion(Version):
     samples_with_installed_flashinfer = until(
         (0, 11, 1), "TopKTopPSampler in v1/sample/ops/topk_topp_sampler.py; vllm-project/vllm#26859"
     )
+    # On AMD's GPUs the profile reserves the logits of an indexer for a step of decoding.
+    reserves_decode_logits = since((0, 23), "v1/attention/ops/rocm_aiter_mla_sparse.py")
+    # They have as many rows as a step of decoding, and not as any step.
+    bounds_decode_logits = since(
+        (0, 30), "_max_decode_logits_rows in v1/attention/ops/rocm_aiter_mla_sparse.py"
+    )
     # The workspace of the experts lives on after the forward pass.
     keeps_experts_workspace = since((0, 14), "fused_moe/unquantized_fused_moe_method.py")
     # Both products of the experts write to one buffer, beside the activation (fused_experts_impl in

@@ -10,7 +10,7 @@ from ...hardware import DESKTOP, Gpu
 from ...model import plural
 from ...quantity import Quantity
 from ...serving.answer import Answer
-from ...serving.fit import Deployment, FitResult, possible_verdict
+from ...serving.fit import Deployment, FitResult, budget_without_kv_memory, possible_verdict
 from ...serving.launch import launch_command
 from ...serving.request import FitRequest, ResolvedRequest, resolve
 from ...serving.suggestions import narrower_weights
@@ -238,6 +238,22 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
         )
 
 
+def _reported_memory_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield that an engine reported memory for the cache, of which the estimated weights leave
+    none.
+    """
+    estimated = budget_without_kv_memory(resolved)
+    if estimated is None or estimated.kv_memory_high or not estimated.weights:
+        return
+    weights = human(estimated.weights.total, BYTES)
+    assert resolved.gpu is not None
+    yield (
+        f"{WARNING}by the estimate, weights of {weights} leave no cache in "
+        f"{human(resolved.gpu.memory, BYTES)}. The figures are those of the memory that the engine "
+        "reported: --gpu, --tp or --weights-dtype may differ from the engine's."
+    )
+
+
 def _memory_notes(result: FitResult) -> Iterator[str]:
     """Yield the notes on weights and runtime memory, and whether the verdict depends on the
     latter.
@@ -250,6 +266,7 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
         yield f"{WARNING}{engine.title} does not start. {result.refusal.tip}"
     elif result.verdict == "may_not_fit":
         yield f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."
+    yield from _reported_memory_notes(result.resolved)
     gpu = result.resolved.gpu
     if gpu and budget.facts:
         yield from _other_memory_notes(result, gpu)
