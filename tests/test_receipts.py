@@ -92,3 +92,16 @@ def test_memory_that_an_engine_reported_is_no_verdict_on_the_weights(ask: Ask) -
     # memory that the weights do not leave is one
     beside = ask("fit", "qwen3-8b", "--gpu", "l4", "--engine", "vllm", "--kv-memory", "12GiB")
     assert beside.out.startswith("DOES NOT START: a cache of 12.00 GiB")
+
+
+def test_ollamas_old_files_of_deepseek_are_a_warning_with_the_sizes_of_their_heads(
+    ask: Ask,
+) -> None:
+    """27 layers x 16 heads x (192 + 128) x 2 B x 16,384 tokens = 4,320 MiB, as llama.cpp logs for
+    deepseek-coder-v2:16b; its latents would be 486.
+    """
+    options = ("deepseek-coder-v2:16b", "--gpu", "rtx-4090", "--context", "16384")
+    assert "8.9 times as much: --attention mha" in " ".join(ask("fit", *options).out.split())
+    of_heads = ask("fit", *options, "--attention", "mha", "--json")
+    assert results(of_heads)["kv_needed"] == 4_320 * 2**20
+    assert not any("April 2025" in note for note in of_heads.document["notes"])

@@ -41,6 +41,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
         *resolved.engine.host_notes(resolved.args),
     ]
     notes += _host_memory_notes(result)
+    notes += _old_file_notes(resolved)
     if resolved.gpu:
         notes += _gpu_notes(result, resolved.gpu)
     has_types = (
@@ -236,6 +237,27 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
             "tokens of all ranks "
             "need more, and buffers for the exchange of tokens between ranks are not counted."
         )
+
+
+def _old_file_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield that Ollama's files of DeepSeek-V2 and V3, most of which are from before llama.cpp
+    stored latents, cache K and V of every head.
+    """
+    model = resolved.request.model.plain()
+    is_old = str(model.model_type).startswith(("deepseek_v2", "deepseek_v3"))
+    if not (resolved.request.ollama and is_old and model.stored is None):
+        return
+    for layers in model.main.layers:
+        roles = {cached.role: int(cached.width) for cached in layers.attention.cache()}
+        if "latent" in roles:
+            widths = layers.attention.widths()
+            times = widths.n_heads * (widths.d_qk + widths.d_v) / roles["latent"]
+            yield (
+                f"{WARNING}a file from before April 2025, as most of Ollama's of this model, "
+                f"caches K and V of every head, {times:.1f} times as much: --attention mha counts "
+                "them, and the file itself instead of its name."
+            )
+            return
 
 
 def _reported_memory_notes(resolved: ResolvedRequest) -> Iterator[str]:
