@@ -9,6 +9,7 @@ from asking import Ask, results
 from tables import each
 
 GIB = 2**30
+QWEN = "qwen3.6-27b --engine-version 0.27.1 --enable-prefix-caching"
 
 
 @each(
@@ -23,13 +24,19 @@ GIB = 2**30
             3_330_873,
             25.41,
         ),
+        # A fork of 0.27.1 with prefix caching, which is not the default there: each of the 3 groups
+        # of states has 2 blocks, 1,476 / (68 + 6). On an H200 NVL and on an RTX PRO 6000 (file
+        # 62451585666 of an index of public GitHub files).
+        (f"{QWEN} --kv-memory 70.64GiB --context 53248", 1_062_081, 19.95),
+        (f"{QWEN} --kv-memory 70.64GiB --context 20480", None, 44.73),
+        (f"{QWEN} --kv-memory 30.64GiB --context 28672", None, 14.88),
     ],
 )
 def test_a_printed_memory_holds_what_vllm_printed(
-    ask: Ask, options: str, tokens: int, concurrency: float
+    ask: Ask, options: str, tokens: int | None, concurrency: float
 ) -> None:
     figures = results(ask("fit", *options.split(), "--engine", "vllm", "--json"))
-    assert figures["kv_tokens"] == tokens
+    assert tokens in (None, figures["kv_tokens"])
     assert round(figures["concurrency"], 2) == concurrency
 
 

@@ -188,6 +188,15 @@ class Vllm(Engine[VllmArgs]):
         )
 
     def host_notes(self, args: VllmArgs) -> Iterator[str]:
+        draft = args.speculative_model
+        # of Qwen3-32B's drafters 1.46 GiB are counted, and one with its own embedding holds 2.91
+        # (_maybe_share_embeddings in v1/spec_decode/llm_base_proposer.py)
+        if draft and draft.shared_tables and draft.model and draft.model.stored is None:
+            yield (
+                "warning: a drafter's checkpoint with an embedding of its own keeps it beside the "
+                "model's, of the same size, unless the two are equal: vLLM logs 'distinct "
+                "embed_tokens weights'. Its files, instead of its config.json, count it."
+            )
         if args.cpu_offload_gb:
             size = human(args.cpu_offload_gb, BYTES)
             yield (
