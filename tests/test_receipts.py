@@ -112,3 +112,37 @@ def test_ollamas_old_files_of_deepseek_are_a_warning_with_the_sizes_of_their_hea
     of_heads = ask("fit", *options, "--attention", "mha", "--json")
     assert results(of_heads)["kv_needed"] == 4_320 * 2**20
     assert not any("April 2025" in note for note in of_heads.document["notes"])
+
+
+@each(
+    ("model", "gpu", "before", "after"),
+    [
+        ("kimi-k3", "8xmi355x", "0.27.1", "0.28.0"),
+        ("deepseek-v4-pro", "8xmi300x", "0.30.0", "0.31.0"),
+    ],
+)
+def test_amds_newer_kernels_do_not_pad_384_of_an_expert_to_512(
+    ask: Ask, model: str, gpu: str, before: str, after: str
+) -> None:
+    """A third of the experts: vLLM's comment says that the padding 'would inflate weights and
+    OOM'.
+    """
+
+    def padding(version: str) -> int:
+        options = ("--gpu", gpu, "--engine", "vllm", "--engine-version", version, "--json")
+        return int(results(ask("fit", model, *options))["weights_expert_padding"] or 0)
+
+    assert padding(before) > 30 * GIB
+    assert padding(after) < GIB
+
+
+def test_graphs_of_amds_gpus_are_subtracted_from_0_26_on(ask: Ask) -> None:
+    """Before, current_platform.is_cuda() left them out (v1/worker/gpu_worker.py): Gemma 3 4B on an
+    MI300X logs 162.84 GiB for the cache with 0.23.0.
+    """
+    options = ("qwen3-30b-a3b", "--gpu", "mi300x", "--engine", "vllm", "--engine-version")
+    figures = {}
+    for version in ("0.25.1", "0.26.0"):
+        document = ask("fit", *options, version, "--json").document
+        figures[version] = runtime_of(document).keys() & {"cuda_graphs"}
+    assert figures == {"0.25.1": set(), "0.26.0": {"cuda_graphs"}}

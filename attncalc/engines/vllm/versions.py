@@ -457,6 +457,16 @@ class VllmVersion(Version):
     bounds_decode_logits = since(
         (0, 30), "_max_decode_logits_rows in v1/attention/ops/rocm_aiter_mla_sparse.py"
     )
+    # AITER's kernel for MXFP4 experts pads them to 128, and not to 256.
+    pads_mxfp4_of_aiter_less = since(
+        (0, 28),
+        "mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py",
+    )
+    # So does Triton's on an MI300.
+    pads_mxfp4_of_amd_less = since(
+        (0, 31),
+        "mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py",
+    )
     # The workspace of the experts lives on after the forward pass.
     keeps_experts_workspace = since((0, 14), "fused_moe/unquantized_fused_moe_method.py")
     # Both products of the experts write to one buffer, beside the activation (fused_experts_impl in
@@ -550,6 +560,8 @@ class VllmVersion(Version):
     _subtracts_graphs_if_asked = since(
         (0, 18), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py"
     )
+    # On AMD's GPUs too; before, their graphs were not profiled.
+    profiles_graphs_of_amd = since((0, 26), "is_cuda_alike in v1/worker/gpu_worker.py")
     # Before, it returned 0 for them.
     _subtracts_graphs_of_second_runner = since(
         (0, 29), "profile_cudagraph_memory in v1/worker/gpu/model_runner.py"
