@@ -89,6 +89,11 @@ def test_newer_versions_reserve_an_indexers_logits_for_the_sequences_of_a_step(a
     assert workspaces("0.30.0") == {"experts"}
 
 
+def test_llama_4_maverick_runs_its_recipe_on_8_mi300x(ask: Ask) -> None:
+    answer = ask("fit", "llama4-maverick", "--gpu", "8xmi300x", "--context", "1M", "--json")
+    assert answer.document["verdict"] == "fits"
+
+
 def test_memory_that_an_engine_reported_is_no_verdict_on_the_weights(ask: Ask) -> None:
     """61 GiB of weights leave nothing of an L4: the engine that reported 12 GiB had others."""
     options = ("qwen3-32b", "--gpu", "l4", "--engine", "vllm", "--kv-memory")

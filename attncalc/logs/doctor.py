@@ -351,8 +351,9 @@ def _before_the_cache(
     # a larger share leaves less for what failed
     with_share = refusal.kind != "out_of_memory"
     changes = _changes(estimate, with_share=with_share)
-    if refusal.where == "graph_profile":  # without graphs, vLLM does not get there
-        option = long_option(estimate.resolved.engine.without_graphs)
+    graphs = estimate.resolved.engine.without_graphs
+    if refusal.where == "graph_profile" and graphs:  # without any, vLLM does not get there
+        option = long_option(graphs)
         changes = tuple(sorted(changes, key=lambda change: option not in change.flag))
     diagnosis = alone._replace(
         changes=changes,

@@ -253,8 +253,8 @@ def other_split(resolved: ResolvedRequest) -> Iterator[Change]:
         return
     # --tp may cut their blocks of FP8
     if resolved.refusal and request.model.has_experts and not request.enable_expert_parallel:
-        fields = {"enable_expert_parallel": True}
-        yield Change("whole experts on each GPU", "--enable-expert-parallel", fields)
+        words = "whole experts on each GPU"
+        yield Change(words, "--enable-expert-parallel", {"enable_expert_parallel": True})
     # the ranks share the experts
     if resolved.engine.ranks_share_tp and resolved.dp > 1 and request.model.has_experts:
         tp = args.tp * resolved.dp
