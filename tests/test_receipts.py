@@ -89,6 +89,26 @@ def test_newer_versions_reserve_an_indexers_logits_for_the_sequences_of_a_step(a
     assert workspaces("0.30.0") == {"experts"}
 
 
+@each(
+    ("model", "gpu", "version", "is_warned"),
+    [
+        ("deepseek-v3.2", "8xmi325x", "0.31.0", True),
+        ("deepseek-v4-flash", "8xmi300x", "0.31.0", True),
+        ("deepseek-v3.2", "8xmi355x", "0.29.0", True),
+        ("deepseek-v3.2", "8xmi355x", "0.30.0", False),
+        ("minimax-m3", "8xmi325x", "0.31.0", False),  # another indexer, of blocks
+        ("deepseek-v3.2", "8xh200", "0.31.0", False),
+    ],
+)
+def test_an_indexer_on_amds_gpus_needs_aiter(
+    ask: Ask, model: str, gpu: str, version: str, is_warned: bool
+) -> None:
+    """forward_hip of sparse_attn_indexer.py raises an error otherwise."""
+    options = ("--gpu", gpu, "--engine", "vllm", "--engine-version", version)
+    notes = ask("fit", model, *options, "--kv-dtype", "fp8", "--json").document["notes"]
+    assert any("VLLM_ROCM_USE_AITER=1" in note for note in notes) == is_warned
+
+
 def test_llama_4_maverick_runs_its_recipe_on_8_mi300x(ask: Ask) -> None:
     answer = ask("fit", "llama4-maverick", "--gpu", "8xmi300x", "--context", "1M", "--json")
     assert answer.document["verdict"] == "fits"

@@ -457,6 +457,10 @@ class VllmVersion(Version):
     bounds_decode_logits = since(
         (0, 30), "_max_decode_logits_rows in v1/attention/ops/rocm_aiter_mla_sparse.py"
     )
+    # An indexer runs on an MI350 and MI355 without AITER.
+    indexes_on_cdna4_without_aiter = since(
+        (0, 30), "forward_hip in model_executor/layers/sparse_attn_indexer.py"
+    )
     # AITER's kernel for MXFP4 experts pads them to 128, and not to 256.
     pads_mxfp4_of_aiter_less = since(
         (0, 28),
