@@ -204,8 +204,8 @@ def test_a_reason_of_some_splits_is_not_that_of_all(ask: Ask) -> None:
 
 
 @each(("words", "gpus", "fewest"), [
-    # 32 ranks with room for 1 to 136 users each: 3,000 / 32 = 94 replicas, or 3,000 / 4,352 = 1
-    ("deepseek-v3 --gpu h200 --dp 32 --tp 1", 3008, 32),
+    # 32 ranks with room for 2 to 136 users each: 3,000 / 64 = 47 replicas, or 3,000 / 4,352 = 1
+    ("deepseek-v3 --gpu h200 --dp 32 --tp 1", 1504, 32),
     # 16 ranks with room for 34 to 105 users each: 3,000 / 544 = 6 replicas, or 3,000 / 1,680 = 2
     ("deepseek-v3 --gpu h200 --price h200=3", 96, 32),
     # an instance is rented whole, with one replica of 218 to 231 users: 14 of 8 GPUs, or 13

@@ -295,7 +295,10 @@ def test_sglangs_prefills_and_its_ranks_are_signs_of_its_log(ask: Ask) -> None:
         "Prefill batch. #new-seq: 6, #new-token: 8192, token usage: 0.24, #running-req: 64, "
         "#queue-req: 53, "
     )
-    assert "64 requests run, 53 wait, 24.0% of" in result_of(ask, prefill)["refusal"]["reason"]
+    assert (
+        "64 requests are running, 53 waiting, 24.0% of"
+        in result_of(ask, prefill)["refusal"]["reason"]
+    )
     failed = "[2026-04-16 01:02:09 TP1] Failed: CUDA out of memory. Tried to allocate 24.00 MiB."
     assert result_of(ask, failed)["engine"] == "sglang"
 

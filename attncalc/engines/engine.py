@@ -487,6 +487,12 @@ class Engine(Generic[Args]):
         """Yield the lines of its log with the memory of each device, if it splits by layer."""
         return iter(())
 
+    def too_small_message(self, args: Args, pool: Pool, memory: int, context: int) -> str:
+        """Return the message of an engine with `must_fit_one` that ends, since one request of the
+        context needs more than the bytes of memory for the cache.
+        """
+        raise NotImplementedError
+
 
 class PerLayerEngine(Engine[Args]):
     """An engine whose bytes can be computed layer by layer, as `attncalc kv` does."""

@@ -254,14 +254,18 @@ UNNOTICED_KINDS = frozenset(
 
 
 def other_split(resolved: ResolvedRequest) -> Iterator[Change]:
-    """Yield other splits of the same GPUs: attention on ranks of its own, then fewer copies of the
-    model.
+    """Yield other splits of the same GPUs: whole experts if the engine refuses parts of them,
+    attention on ranks of its own, then fewer copies of the model.
     """
     request = resolved.request
     args = resolved.args
     gpus = resolved.gpus
     if resolved.gpu is None or resolved.whole_layers or gpus == 1 or args.attn_dp > 1:
         return
+    # --tp may cut their blocks of FP8
+    if resolved.refusal and request.model.has_experts and not request.enable_expert_parallel:
+        words = "whole experts on each GPU"
+        yield Change(words, "--enable-expert-parallel", {"enable_expert_parallel": True})
     # the ranks share the experts
     if resolved.engine.ranks_share_tp and resolved.dp > 1 and request.model.has_experts:
         tp = args.tp * resolved.dp

@@ -103,8 +103,26 @@ class FitResult(NamedTuple):
         return self.layout.texts(length, tokens)
 
     @property
+    def ends_without_a_cache(self) -> bool:
+        """Whether the engine ends, as one request of the context needs more than the memory for
+        the cache.
+        """
+        if self.step_tokens is not None:
+            return False
+        if not self.resolved.engine.must_fit_one or self.max_batch != 0:
+            return False
+        return int(self.pool.figure("kv_bytes_per_sequence")) > self.budget.room()
+
+    @property
     def log_lines(self) -> tuple[str, ...]:
-        """The lines that the engine will log about the cache and about its runtime memory."""
+        """The lines that the engine will log about the cache and about its runtime memory; only its
+        message if it ends without a cache.
+        """
+        if self.ends_without_a_cache:
+            engine = self.resolved.engine
+            context = self.resolved.workload.context
+            memory = self.budget.room()
+            return (engine.too_small_message(self.resolved.args, self.pool, memory, context),)
         runtime = self.budget.reserve.runtime.log_lines if self.budget.reserve else ()
         gpu = self.resolved.gpu
         rows = device_memory(self.resolved)
@@ -309,7 +327,7 @@ class Deployment:
 
     def _exceeds_the_gpu(self) -> Refusal | None:
         """Return that the given memory for the cache is more than weights and the least runtime
-        leave of the GPU.
+        leave of the GPU; None if these leave nothing, as an engine reported this memory.
 
         vLLM does not compare them: with --kv-cache-memory-bytes it skips profiling, and runs out of
         memory.
@@ -320,6 +338,7 @@ class Deployment:
         size = self.resolved.request.kv_memory or 0
         if (
             not (tightest and tightest.weights and tightest.memory)
+            or not tightest.kv_memory_high
             or size <= tightest.kv_memory_high
         ):
             return None

@@ -464,7 +464,7 @@ def _attention(layers: Layers, run: _Pass) -> _Peak | None:
     graph = run.graph
     if _is_recurrent(layers):
         return _recurrence(layers, run)
-    if isinstance(kind, Latent):
+    if isinstance(kind, Latent) and not kind.caches_heads:
         return _latent_attention(kind, run)
     if graph.pool_cells:
         return _compressed_attention(kind, run)

@@ -425,8 +425,8 @@ def _notes(
         yield from _window_notes(cache_specs, args, window)
     if any(cached.role == "latent" for cached in cache_specs):
         yield (
-            "A GGUF from before llama.cpp supported MLA stores K and V of every head: use "
-            "--attention mha for it."
+            "A GGUF from before llama.cpp supported MLA, which has no attention.key_length_mla, "
+            "stores K and V of every head: give the file, or --attention mha."
         )
     if fork:
         yield (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from ...attention.kind import CacheSpec
+from ...attention.kind import Attention, CacheSpec
 from ...attention.latent import Latent
 from ...quantity import ceil_div, quantity, symbol
 from ...units import BYTES, GIB, human
@@ -249,7 +249,7 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     flash = _uses_flash(args)
     kinds = [layers.attention for layers in whole.main.distinct()]
     # the scores multiply weights, which are on the GPU: sinks (gpt-oss), or W_v of MLA
-    has_weights = any(isinstance(kind, Latent) or getattr(kind, "sinks", False) for kind in kinds)
+    has_weights = any(map(_scores_multiply_weights, kinds))
     attends = not args.no_kv_offload or (release.short_masks and (flash or has_weights))
     has_cache_there = args.no_kv_offload or (facts.first and is_partial and not args.on_cpu)
     return Graph(
@@ -303,6 +303,13 @@ def _has_whole_mask(caches: Sequence[CacheSpec], window: int | None) -> bool:
     if not any(cached.per == "token" for cached in caches):
         return False
     return window is None or None in reaches(caches)
+
+
+def _scores_multiply_weights(kind: Attention) -> bool:
+    """Return whether attention multiplies its scores with weights: sinks, or W_v of a latent."""
+    if isinstance(kind, Latent):
+        return not kind.caches_heads
+    return bool(getattr(kind, "sinks", False))
 
 
 def _uses_flash(args: LlamacppArgs) -> bool:

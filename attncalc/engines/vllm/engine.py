@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 from ...hardware import FREE_OF_UNIFIED
 from ...model import ModelSpec, plural
 from ...quantity import Quantity, quantity, symbol
-from ...units import BYTES, count, dtype, human
-from ..base import CacheLayout, Limits
+from ...units import BYTES, GIB, count, dtype, human
+from ..base import CacheLayout, Limits, Pool
 from ..ds_mla import cache_roles, has_pools, picks_latents
 from ..engine import AttentionSplit, Engine, HostCache, Refusal, SmallerStep
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
@@ -61,6 +61,33 @@ class Vllm(Engine[VllmArgs]):
     launch = staticmethod(launch)
     commands = (WORDS,)
     extra_weights = staticmethod(extra_weights)
+
+    def too_small_message(self, args: VllmArgs, pool: Pool, memory: int, context: int) -> str:
+        """Return the message of _check_enough_kv_cache_memory (v1/core/kv_cache_utils.py), without
+        the longest context; of V0, that of raise_if_cache_size_invalid (worker/worker.py).
+        """
+        if memory <= 0:
+            return (
+                "ValueError: No available memory for the cache blocks. Try increasing "
+                "`gpu_memory_utilization` when initializing the engine."
+            )
+        if args.version.v0:
+            return (
+                f"ValueError: The model's max seq len ({context}) is larger than the maximum "
+                f"number of tokens that can be stored in KV cache ({int(pool.tokens)})."
+            )
+        needed = int(pool.figure("kv_bytes_per_sequence"))
+        models = "models's"
+        if args.version.refuses_the_models_length:
+            models = "model's"
+        sizes = [f"{size / GIB:.2f}" for size in (needed, memory)]
+        if args.version.trims_refused_sizes:
+            sizes = [str(float(size)) for size in sizes]
+        return (
+            f"ValueError: To serve at least one request with the {models} max seq len ({context}), "
+            f"({sizes[0]} GiB KV cache is needed, which is larger than the available KV cache "
+            f"memory ({sizes[1]} GiB)."
+        )
 
     def checkpoint_cache_dtype(
         self, model: ModelSpec, version: str | None, device: str = ""
@@ -177,6 +204,15 @@ class Vllm(Engine[VllmArgs]):
         )
 
     def host_notes(self, args: VllmArgs) -> Iterator[str]:
+        draft = args.speculative_model
+        # of Qwen3-32B's drafters 1.46 GiB are counted, and one with its own embedding holds 2.91
+        # (_maybe_share_embeddings in v1/spec_decode/llm_base_proposer.py)
+        if draft and draft.shared_tables and draft.model and draft.model.stored is None:
+            yield (
+                "warning: a drafter's checkpoint with an embedding of its own keeps it beside the "
+                "model's, of the same size, unless the two are equal: vLLM logs 'distinct "
+                "embed_tokens weights'. Its files, instead of its config.json, count it."
+            )
         if args.cpu_offload_gb:
             size = human(args.cpu_offload_gb, BYTES)
             yield (

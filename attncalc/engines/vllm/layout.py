@@ -356,7 +356,7 @@ def _notes(
     if not states:
         yield from _latent_notes(args, roles)
     yield from transformers_note(args)
-    yield from _device_notes(kinds, args)
+    yield from _device_notes(kinds, args, roles)
     if not args.version.source_was_read:
         yield (
             "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was "
@@ -423,14 +423,21 @@ def _latent_notes(args: VllmArgs, roles: Set[str]) -> Iterator[str]:
         yield f"{whose}; --block-size sets others."
 
 
-def _device_notes(kinds: Set[Kind], args: VllmArgs) -> Iterator[str]:
-    """Yield assumptions about the device, if it is unknown or from another vendor than NVIDIA and
-    AMD.
+def _device_notes(kinds: Set[Kind], args: VllmArgs, roles: Set[str]) -> Iterator[str]:
+    """Yield what an indexer needs on AMD's GPUs, and assumptions about the device, if it is unknown
+    or from another vendor than NVIDIA and AMD.
     """
     if args.device and not args.device.startswith(("NVIDIA", "AMD")):
         yield (
             f"This is vLLM's layout on NVIDIA and AMD GPUs; its backend for {args.device} may "
             "differ."
+        )
+    has_own = args.version.indexes_on_cdna4_without_aiter and "MI35" in args.device
+    picks_latents = roles >= {"indexer", "latent"} or "index_pools" in roles
+    if args.device.startswith("AMD") and picks_latents and not has_own:
+        yield (
+            f"warning: on this GPU vLLM {args.version.name} runs the indexer with AITER only: it "
+            "does not start without VLLM_ROCM_USE_AITER=1."
         )
     device_unknown = args.device_memory is None and args.max_num_batched_tokens is None
     if device_unknown and kinds & {"sliding", "chunked", "cross"}:

@@ -145,7 +145,11 @@ class Profile:
         )
         if self._args.warm_start is False and self._version.profiles_cold_compiler:
             low = max(low, int(self.compiler) - GIB // 20)
-        high = max(self._pass_bytes + margin, int(self.sampler) * 21 // 20) + GIB * 15 // 100
+        sampler = int(self.sampler)
+        # 33 logs of one H100 or H200 have at most 0.07 GiB more than the formulas
+        if self.facts.gpu.compute_capability != HOPPER:
+            sampler = sampler * 21 // 20
+        high = max(self._pass_bytes + margin, sampler) + GIB * 15 // 100
         copies = 2 if self._version.splits_workspaces else 1
         if self.compiler:
             high = max(high, copies * int(self.compiler) + GIB // 20)
@@ -495,6 +499,30 @@ class Profile:
         d_head = symbol("d_head", int(kind.d_head), "width of a key")
         return maximum(keys, 4 * (pools + self.tokens) * d_head * 2)
 
+    def _decode_logits(self) -> int:
+        """Return the workspace of an indexer's logits on AMD's GPUs: in fp32, of each token of a
+        step and each token, or pool, of a context. 0 without an indexer, and on other GPUs.
+
+        From 0.30 on there are only as many rows as sequences have tokens in a step of decoding.
+        16,384 tokens and the 262,144 pools of DeepSeek-V4-Pro's 1,048,576 tokens take 16 GiB
+        (vllm-project/vllm issue 53961), and 8,192 tokens with GLM-5.3's context 32 GiB (issue
+        55132). Source: rocm_aiter_sparse_attn_indexer in v1/attention/ops/rocm_aiter_mla_sparse.py,
+        for GPUs from the MI300X on; on older ones each head has logits.
+        """
+        version = self._version
+        pooled = [int(kind.compress_rate or 1) for kind in self._compressed_kinds]
+        is_latent = any(layers.attention.label == "MLA" for layers in self.whole)
+        is_indexed = pooled or (is_latent and self._has_indexer)
+        if self.facts.gpu.vendor != "AMD" or not (is_indexed and version.reserves_decode_logits):
+            return 0
+        rows: int = self.tokens
+        if version.bounds_decode_logits:
+            sequences = symbol("max_num_seqs", self.facts.limits.max_num_seqs, "sequences")
+            rows = minimum(rows, sequences * (1 + self._args.speculative_tokens))
+        rate = symbol("rate", min(pooled, default=1), "tokens of a pool")
+        pools = symbol("T", self.facts.context, "tokens of the context") // rate
+        return rows * pools * 4
+
     # Experts
 
     @cached_property
@@ -561,7 +589,12 @@ class Profile:
         attention if larger.
         """
         gathered = quantity(maximum(self._gathered_latents(), self._gathered_pools()))
+        logits = quantity(self._decode_logits())
         name = self._version.name
+        if logits > maximum(gathered, self.experts):
+            source = f"vLLM {name}, v1/attention/ops/rocm_aiter_mla_sparse.py"
+            size = int(logits)
+            return RuntimePart("gathered_latents", "indexer's logits", size, logits, size, source)
         if gathered > self.experts:
             size = int(gathered)
             source = f"vLLM {name}, v1/attention/backends/mla/ (flashmla_sparse.py, indexer.py)"

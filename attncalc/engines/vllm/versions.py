@@ -460,6 +460,26 @@ class VllmVersion(Version):
     samples_with_installed_flashinfer = until(
         (0, 11, 1), "TopKTopPSampler in v1/sample/ops/topk_topp_sampler.py; vllm-project/vllm#26859"
     )
+    # On AMD's GPUs the profile reserves the logits of an indexer for a step of decoding.
+    reserves_decode_logits = since((0, 23), "v1/attention/ops/rocm_aiter_mla_sparse.py")
+    # They have as many rows as a step of decoding, and not as any step.
+    bounds_decode_logits = since(
+        (0, 30), "_max_decode_logits_rows in v1/attention/ops/rocm_aiter_mla_sparse.py"
+    )
+    # An indexer runs on an MI350 and MI355 without AITER.
+    indexes_on_cdna4_without_aiter = since(
+        (0, 30), "forward_hip in model_executor/layers/sparse_attn_indexer.py"
+    )
+    # AITER's kernel for MXFP4 experts pads them to 128, and not to 256.
+    pads_mxfp4_of_aiter_less = since(
+        (0, 28),
+        "mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py",
+    )
+    # So does Triton's on an MI300.
+    pads_mxfp4_of_amd_less = since(
+        (0, 31),
+        "mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py",
+    )
     # The workspace of the experts lives on after the forward pass.
     keeps_experts_workspace = since((0, 14), "fused_moe/unquantized_fused_moe_method.py")
     # Both products of the experts write to one buffer, beside the activation (fused_experts_impl in
@@ -511,6 +531,12 @@ class VllmVersion(Version):
     profiles_graphs_early = between(
         (0, 18), (0, 21), "v1/worker/gpu_model_runner.py; the end is measured"
     )
+    # Its log says since which version graphs are estimated: "enabled (default since v0.21.0)".
+    #
+    # Before, it was "will be enabled by default".
+    says_since_when_graphs_are_estimated = since(
+        (0, 20), "measured: logs of 0.20.0 have it, in v1/worker/gpu_worker.py"
+    )
     # Libraries take 0.22 GiB of an H100 or H200, with graphs or without, and not 0.13.
     holds_more_on_hopper = since(
         (0, 21), "measured: all nine starts of 0.26.0 on an H200 have 0.22 GiB"
@@ -547,6 +573,8 @@ class VllmVersion(Version):
     _subtracts_graphs_if_asked = since(
         (0, 18), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py"
     )
+    # On AMD's GPUs too; before, their graphs were not profiled.
+    profiles_graphs_of_amd = since((0, 26), "is_cuda_alike in v1/worker/gpu_worker.py")
     # Before, it returned 0 for them.
     _subtracts_graphs_of_second_runner = since(
         (0, 29), "profile_cudagraph_memory in v1/worker/gpu/model_runner.py"
@@ -661,15 +689,18 @@ _REFUSED_SIZE = re.compile(
 
 
 def releases_of(text: str) -> tuple[str, ...]:
-    """Return the releases that may have refused a cache in these words, the newest first; () if
-    they do not show it.
+    """Return the releases that may have printed these lines about graphs, or refused a cache in
+    these words, the newest first; () if they do not show it.
     """
+    is_since = "memory profiling is enabled (default since" in text
     model = re.search(r"request with the (models?)'s max seq len", text)
     decimals = [size[1] or size[2] for size in _REFUSED_SIZE.finditer(text)]
     # "8.25" is either
     telling = [digits for digits in decimals if digits[1:] in ("", "0")]
     is_trimmed = {len(digits) == 1 for digits in telling}
     versions = [vllm_version(name) for name in RELEASES]
+    if is_since:
+        versions = [version for version in versions if version.says_since_when_graphs_are_estimated]
     if model:
         versions = [
             version
@@ -678,7 +709,7 @@ def releases_of(text: str) -> tuple[str, ...]:
         ]
     if len(is_trimmed) == 1:
         versions = [version for version in versions if version.trims_refused_sizes in is_trimmed]
-    if model or is_trimmed:
+    if model or is_trimmed or is_since:
         return tuple(version.name for version in versions)
     return ()
 

@@ -10,7 +10,7 @@ from ...hardware import DESKTOP, Gpu
 from ...model import plural
 from ...quantity import Quantity
 from ...serving.answer import Answer
-from ...serving.fit import Deployment, FitResult, possible_verdict
+from ...serving.fit import Deployment, FitResult, budget_without_kv_memory, possible_verdict
 from ...serving.launch import launch_command
 from ...serving.request import FitRequest, ResolvedRequest, resolve
 from ...serving.suggestions import narrower_weights
@@ -42,6 +42,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
         notes += _share_notes(resolved)
     notes += resolved.engine.host_notes(resolved.args)
     notes += _host_memory_notes(result)
+    notes += _old_file_notes(resolved)
     if resolved.gpu:
         notes += _gpu_notes(result, resolved.gpu)
     has_types = (
@@ -239,6 +240,43 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
         )
 
 
+def _old_file_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield that Ollama's files of DeepSeek-V2 and V3, most of which are from before llama.cpp
+    stored latents, cache K and V of every head.
+    """
+    model = resolved.request.model.plain()
+    is_old = str(model.model_type).startswith(("deepseek_v2", "deepseek_v3"))
+    if not (resolved.request.ollama and is_old and model.stored is None):
+        return
+    for layers in model.main.layers:
+        roles = {cached.role: int(cached.width) for cached in layers.attention.cache()}
+        if "latent" in roles:
+            widths = layers.attention.widths()
+            times = widths.n_heads * (widths.d_qk + widths.d_v) / roles["latent"]
+            yield (
+                f"{WARNING}a file from before April 2025, as most of Ollama's of this model, "
+                f"caches K and V of every head, {times:.1f} times as much: --attention mha counts "
+                "them, and the file itself instead of its name."
+            )
+            return
+
+
+def _reported_memory_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield that an engine reported memory for the cache, of which the estimated weights leave
+    none.
+    """
+    estimated = budget_without_kv_memory(resolved)
+    if estimated is None or estimated.kv_memory_high or not estimated.weights:
+        return
+    weights = human(estimated.weights.total, BYTES)
+    assert resolved.gpu is not None
+    yield (
+        f"{WARNING}by the estimate, weights of {weights} leave no cache in "
+        f"{human(resolved.gpu.memory, BYTES)}. The figures are those of the memory that the engine "
+        "reported: --gpu, --tp or --weights-dtype may differ from the engine's."
+    )
+
+
 def _memory_notes(result: FitResult) -> Iterator[str]:
     """Yield the notes on weights and runtime memory, and whether the verdict depends on the
     latter.
@@ -251,6 +289,7 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
         yield f"{WARNING}{engine.title} does not start. {result.refusal.tip}"
     elif result.verdict == "may_not_fit":
         yield f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."
+    yield from _reported_memory_notes(result.resolved)
     gpu = result.resolved.gpu
     if gpu and budget.facts:
         yield from _other_memory_notes(result, gpu)

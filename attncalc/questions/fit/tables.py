@@ -414,6 +414,8 @@ def log_table(result: FitResult) -> tuple[Table, ...]:
         return ()
     engine = result.resolved.engine
     header = f"{engine.title} will log:"
-    if engine.must_fit_one and result.max_batch == 0:
-        header = f"{engine.title} will not start, since not one request fits. It would log:"
+    if result.ends_without_a_cache and result.fits:
+        header = f"{engine.title} may not start, since one request may not fit. It then logs:"
+    elif result.ends_without_a_cache:
+        header = f"{engine.title} will not start, since not one request fits. It will log:"
     return (Table((LABEL._replace(header=header),), tuple((line,) for line in result.log_lines)),)
