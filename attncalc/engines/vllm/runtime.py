@@ -408,15 +408,19 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     elif facts.gpu.shares_with_host:
         graphs = graphs * 3 // 2
     size = quantity(first + graphs * full_graph)
-    if is_amd:
-        high = int(size) * 2
-    else:
-        more = int(size) * 4 // 5
-        if is_hopper and not _has_states(facts):
-            more = min(more, max(_MORE_ON_HOPPER, int(size) // 4))
-        high = int(size) + max(GIB * 3 // 10, more)
+    high = _most_of_graphs(facts, int(size))
     source = f"vLLM {version.name}, profile_cudagraph_memory; fitted to {RUNS}"
     return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, high, source)
+
+
+def _most_of_graphs(facts: RuntimeFacts[VllmArgs], size: int) -> int:
+    """Return the most bytes of graphs that are estimated to take `size`."""
+    if facts.gpu.vendor == "AMD" and not facts.gpu.shares_with_host:
+        return size * 2
+    more = size * 4 // 5
+    if facts.gpu.compute_capability == HOPPER and not _has_states(facts):
+        more = min(more, max(_MORE_ON_HOPPER, size // 4))
+    return size + max(GIB * 3 // 10, more)
 
 
 def _has_states(facts: RuntimeFacts[VllmArgs]) -> bool:
