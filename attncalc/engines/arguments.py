@@ -91,7 +91,7 @@ class Arguments(NamedTuple):
             return name, self.by_name[name]
         found = self.begins(name)
         arguments = {self.by_name[known] for known in found}
-        if not found:
+        if not found or (len(arguments) > 1 and self._other_version(name)):
             raise self._unknown(name)
         if len(arguments) > 1:
             shown = [*found[:_MOST_NAMES], "..."] if len(found) > _MOST_NAMES else found

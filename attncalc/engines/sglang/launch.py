@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+from ..arguments import FLAG, MAY_CHANGE, NOTHING, VALUE, VALUES, Argument, Arguments, arguments_of
 from ..base import DraftModel
 from ..launch import (
     DRAFT_MODEL,
@@ -19,15 +20,16 @@ from ..options import LoraOptions
 from ..pasted import (
     ADDS_NOTHING,
     AS_BY_DEFAULT,
+    NOT_COMPUTED,
     NOT_USED,
     LaunchWords,
     Meaning,
     check_only_positions,
     if_on,
-    not_used,
     only_if_several,
 )
 from .options import LONG_CONTEXT, SglangArgs, SglangOptions
+from .versions import sglang_version
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 
@@ -140,35 +142,41 @@ def _positions(overrides: str) -> Meaning:
     return NOT_USED
 
 
-# Options with a value that change no figure.
-_IGNORED = (
-    "--speculative-num-steps",
-    "--speculative-eagle-topk",
-    "--tokenizer-path",
-    "--max-prefill-tokens",
-    "--schedule-policy",
-    "--nnodes",
-    "--node-rank",
-    "--mm-attention-backend",
-    "--ple-offload-backend",
-    "--ple-offload-dir",
-    "--kt-weight-path",
-    "--kt-method",
-    "--kt-cpuinfer",
-    "--kt-threadpool-count",
-    "--kt-max-deferred-experts-per-token",
-    "--kt-expert-placement-strategy",
+def _chunk(tokens: str) -> Meaning:
+    """Return the tokens of a chunk of a prompt; with -1 prompts are not divided."""
+    if tokens == "-1":
+        return NOT_COMPUTED
+    return ("--chunked-prefill-size", tokens)
+
+
+def _topk(tokens: str) -> Meaning:
+    """Return that a step drafts one token after the other, of which figures know the number."""
+    if tokens == "1":
+        return AS_BY_DEFAULT
+    return NOT_COMPUTED
+
+
+# Arguments of KTransformers' copy of SGLang alone (sglang-kt 0.7.2).
+_OF_KTRANSFORMERS = (
+    Argument(("--kt-numa-nodes",), VALUES, memory=NOTHING),
+    Argument(("--kt-gpu-experts-ratio",), VALUE, memory=MAY_CHANGE),
+    Argument(("--kt-gpu-prefill-token-threshold",), VALUE, memory=MAY_CHANGE),
+    Argument(("--record-kt-gpu-expert-distribution",), FLAG, memory=NOTHING),
+    Argument(("--kt-enable-dynamic-expert-update",), FLAG, memory=MAY_CHANGE),
+    Argument(("--kt-expert-placement-strategy",), VALUE, memory=NOTHING),
+    Argument(("--kt-lora-path",), VALUE, memory=MAY_CHANGE),
+    Argument(("--kt-expert-lora-path",), VALUE, memory=MAY_CHANGE),
 )
-_IGNORED_FLAGS = (
-    "--trust-remote-code",
-    "--enable-metrics",
-    "--enable-torch-compile",
-    "--skip-tokenizer-init",
-    "--enable-cache-report",
-    "--enable-mixed-chunk",
-    "--disable-overlap-schedule",
-    "--skip-server-warmup",
-)
+
+
+def _arguments(version: str | None) -> Arguments:
+    """Return the arguments of a version of SGLang, and those of KTransformers' copy."""
+    found = arguments_of("sglang", "SGLang", sglang_version(version))
+    for argument in _OF_KTRANSFORMERS:
+        found.by_name.setdefault(argument.names[0], argument)
+    return found
+
+
 # How `sglang.launch_server` is read (python/sglang/srt/server_args.py).
 WORDS = LaunchWords(
     example="python -m sglang.launch_server --model-path MODEL",
@@ -179,6 +187,7 @@ WORDS = LaunchWords(
     models=("--model-path", "--model"),
     names={
         "--quantization": _quantization,
+        "--chunked-prefill-size": _chunk,
         "--mamba-ssm-dtype": "--mamba-ssm-cache-dtype",
         "--json-model-override-args": _positions,
         "--tensor-parallel-size": "--tp",
@@ -187,34 +196,17 @@ WORDS = LaunchWords(
             only_if_several("--enable-expert-parallel"),
         ),
         "--speculative-num-draft-tokens": "--speculative-tokens",
-        **dict.fromkeys(("--speculative-algorithm", "--speculative-algo"), _speculation),
+        "--speculative-algorithm": _speculation,
+        "--speculative-eagle-topk": _topk,
         "--speculative-draft-model-path": lambda path: (
             AS_BY_DEFAULT if path == DRAFT_MODEL else ("--speculative-model", path)
         ),
-        **dict.fromkeys(_IGNORED, not_used),
     },
-    unmodelled=(
-        "--cuda-graph-bs",
-        "--disable-cuda-graph",
-        "--enable-symm-mem",
-        "--enable-torch-symm-mem",
-        "--enable-two-batch-overlap",
-        "--moe-dense-tp-size",
-        "--cuda-graph-bs-decode",
-        "--cuda-graph-backend-decode",
-        "--cuda-graph-backend-prefill",
-        "--moe-runner-backend",
-        "--fp8-gemm-backend",
-        "--fp4-gemm-backend",
-        "--enable-flashinfer-trtllm-moe",
-        "--disable-shared-experts-fusion",
-        "--kt-gpu-prefill-token-threshold",
-    ),
     flags={
         "--disable-radix-cache": ("--no-prefix-caching",),
         "--enable-dp-attention": ("--enable-dp-attention",),
         "--enable-ep-moe": ("--enable-expert-parallel",),
-        **dict.fromkeys(_IGNORED_FLAGS, NOT_USED),
     },
+    arguments=_arguments,
     environment={LONG_CONTEXT: if_on("--allow-long-max-model-len")},
 )

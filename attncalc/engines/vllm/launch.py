@@ -3,10 +3,13 @@
 import contextlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ...options import COUNT, options_of
-from ...units import GIB, usual_dtype
+from ...units import GIB, hyphens, usual_dtype
+from ..arguments import Arguments, arguments_of
 from ..launch import (
     DRAFT_MODEL,
     TORCH_NAMES,
@@ -23,6 +26,7 @@ from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions, PagedOptions
 from ..pasted import (
     AS_BY_DEFAULT,
+    NOT_COMPUTED,
     NOT_USED,
     OF_EACH_GPU,
     LaunchWords,
@@ -30,7 +34,6 @@ from ..pasted import (
     Reading,
     check_only_positions,
     if_on,
-    not_used,
 )
 from .options import (
     DRAFTER_KEYS,
@@ -54,6 +57,8 @@ _CACHE_DTYPES = {
 _LMCACHE = ("--kv-offloading-backend", "lmcache")
 # {LMCache's name of a tier: the options of its size}.
 _LMCACHE_TIERS = {"cpu": (*_LMCACHE, "--kv-offloading-size"), "disk": ("--disk-size",)}
+# The name of an argument, which a negative number is not.
+_OPTION = re.compile("--?[A-Za-z]")
 _LMCACHE_SIZE = re.compile(r"^max_local_(cpu|disk)_size *: *(\d+(?:\.\d+)?)", re.MULTILINE)
 
 
@@ -192,6 +197,13 @@ def _read_quantization(method: str) -> Meaning:
     return NOT_USED
 
 
+def _read_context(tokens: str) -> Meaning:
+    """Return the context; -1 is the longest that fits, as 'auto'."""
+    if tokens in ("-1", "auto"):
+        return AS_BY_DEFAULT
+    return ("--context", tokens)
+
+
 def _read_overrides(overrides: str) -> Meaning:
     """Return that the context may be longer than the config's, with positions of YaRN."""
     check_only_positions(overrides)
@@ -219,36 +231,61 @@ def _of_image(version: str) -> tuple[str, ...]:
     return AS_BY_DEFAULT
 
 
-# Options with a value that change no figure; --mm-processor-cache-gb is of the host.
-_IGNORED = (
-    "--tokenizer",
-    "--tokenizer-mode",
-    "--api-server-count",
-    "--override-generation-config",
-    "--max-logprobs",
-    "--max-seq-len-to-capture",
-    "--max-log-len",
-    "--mm-processor-kwargs",
-    "--mm-encoder-attn-backend",
-    "--mm-processor-cache-gb",
-    "--max-num-partial-prefills",
-    "--max-parallel-loading-workers",
-    "--lora-modules",
-    "--distributed-executor-backend",
-)
-_IGNORED_FLAGS = (
-    "--trust-remote-code",
-    "--enable-chunked-prefill",
-    "--no-enable-chunked-prefill",
-    "--enable-auto-tool-choice",
-    "--disable-log-requests",
-    "--disable-log-stats",
-    "--no-enable-log-requests",
-    "--enable-reasoning",
-    "--enable-prompt-tokens-details",
-    "--disable-custom-all-reduce",
-    "--enable-eplb",
-)
+def _spelled(words: Sequence[str]) -> list[str]:
+    """Return the words as vLLM's parser rewrites them (FlexibleArgumentParser in
+    utils/argparse_utils.py): hyphens in names, and the keys of an object as its JSON.
+
+    '--x_y.a 1 --x-y.b.c 2' is '--x-y {"a": 1, "b": {"c": 2}}'.
+    """
+    found: list[str] = []
+    objects: dict[str, dict[str, Any]] = {}
+    rest = [*reversed(words)]
+    while rest:
+        word = rest.pop()
+        name, equals, value = word.partition("=")
+        if not _OPTION.match(name):
+            found.append(word)
+        elif "." in name:
+            if not equals:
+                value = rest.pop() if rest else ""
+            key, *keys = name.split(".")
+            _set_key(objects.setdefault(hyphens(key), {}), keys, value)
+        elif name.startswith("-O"):  # '-O3', '-O=3'
+            found += ["-O", *filter(None, [name[2:] or value])]
+        else:
+            found.append(hyphens(name) + equals + value)
+    for name, keys_of_object in objects.items():
+        found += [name, json.dumps(keys_of_object)]
+    return found
+
+
+def _set_key(found: dict[str, Any], keys: list[str], value: str) -> None:
+    """Set a key, at the end of `keys`, to a value as JSON or text; 'a+' adds to the list of a."""
+    *outer, last = keys
+    for key in outer:
+        inner = found.setdefault(key, {})
+        if not isinstance(inner, dict):
+            inner = found[key] = {}
+        found = inner
+    if last.endswith("+"):
+        listed = found.setdefault(last[:-1], [])
+        if isinstance(listed, list):
+            listed += value.split(",")
+        return
+    found[last] = value
+    with contextlib.suppress(ValueError, RecursionError):
+        found[last] = json.loads(value)
+
+
+def _arguments(version: str | None) -> Arguments:
+    """Return the arguments of a version of vLLM, with -O, which its parser replaces."""
+    found = arguments_of("vllm", "vLLM", vllm_version(version))
+    level = found.by_name.get("--optimization-level")
+    if level:
+        found.by_name.setdefault("-O", level)
+    return found
+
+
 # How `vllm serve` is read (vllm/engine/arg_utils.py).
 WORDS = LaunchWords(
     example="vllm serve MODEL",
@@ -259,6 +296,7 @@ WORDS = LaunchWords(
     models=("--model",),
     of_image=_of_image,
     names={
+        "--max-model-len": _read_context,
         "--quantization": _read_quantization,
         "-q": _read_quantization,
         "--speculative-config": _read_speculation,
@@ -266,18 +304,19 @@ WORDS = LaunchWords(
         "--kv-transfer-config": _read_connector,
         "--hf-overrides": _read_overrides,
         "--rope-scaling": lambda scaling: ("--allow-long-max-model-len",),
-        **dict.fromkeys(_IGNORED, not_used),
+        "--spec-method": lambda method: _read_speculation(json.dumps({"method": method})),
+        "--spec-model": "--speculative-model",
+        "--spec-tokens": "--speculative-tokens",
     },
     unmodelled=(
-        "--compilation-config",
-        "-cc",
-        "--cuda-graph-sizes",
-        "--attention-backend",
         "VLLM_ATTENTION_BACKEND",
         "VLLM_ALLREDUCE_USE_FLASHINFER",
         "VLLM_USE_NCCL_SYMM_MEM",
     ),
-    flags=dict.fromkeys(_IGNORED_FLAGS, NOT_USED),
+    # without it a step has the tokens of a whole prompt
+    flags={"--enable-chunked-prefill": AS_BY_DEFAULT, "--no-enable-chunked-prefill": NOT_COMPUTED},
+    arguments=_arguments,
+    spelled=_spelled,
     environment={
         "LMCACHE_CONFIG_FILE": _read_lmcache,
         "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),
