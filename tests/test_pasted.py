@@ -79,6 +79,8 @@ def test_a_launch_command_keeps_its_model_beside_an_option_for_output(
         "qwen3-8b --engine sglang --gpu h100 --tp 2 -c 8K --no-prefix-caching "
         "--max-running-requests 16",
         "deepseek-v3 --engine sglang --gpu h200 --tp 8 --attn-dp 8 -c 8K --enable-expert-parallel",
+        "qwen3-next-80b-a3b --engine sglang --gpu h200 --tp 2 -c 8K --cuda-graph-max-bs 16 "
+        "--mamba-radix-cache-strategy no_buffer --mamba-full-memory-ratio 0.5",
         "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -b 4",
         "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -np 4 -kvu -ctk q8_0 -ctv q8_0 -fa on",
         "qwen3-30b-a3b --engine llamacpp --gpu 24GB -c 8K --weights-dtype q4_k_m -ncmoe 12 -ub "

@@ -61,7 +61,13 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from own_flags(LoraOptions, args)
     # --hicache-ratio and --hicache-size have no effect without it
     own = replace(args, enable_hierarchical_cache=args.caches_on_host)
-    yield from own_flags(SglangOptions, own, "lora_target_modules")
+    renamed = {
+        "cuda_graph_max_bs": args.version.graph_batch_option,
+        "mamba_radix_cache_strategy": args.version.state_slots_option,
+    }
+    yield from own_flags(SglangOptions, own, "lora_target_modules", *renamed)
+    for name, option in renamed.items():
+        yield from flag(option, getattr(args, name))
     if args.lora_target_modules:
         yield from ("--lora-target-modules", *args.lora_target_modules.split())
     if args.kt_num_gpu_experts is not None:

@@ -88,7 +88,7 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from flag("--gpu-memory-utilization", facts.share)
     yield from flag("--kv-cache-memory-bytes", facts.kv_memory)
     in_gib = {
-        "--swap-space": args.swap_space,
+        "--swap-space": args.swap_space if args.version.has_swap_space else None,
         "--cpu-offload-gb": args.cpu_offload_gb,
         "--kv-offloading-size": args.kv_offloading_size,
     }

@@ -65,6 +65,8 @@ class VllmVersion(Version):
     utilization = by_version(
         {(): "0.9", (0, 20): "0.92"}, "gpu_memory_utilization in config/cache.py"
     )
+    # --swap-space is an option, which V1 does not use.
+    has_swap_space = until((0, 18), "add_cli_args in engine/arg_utils.py")
 
     # How layers are grouped, and the size of their blocks
 
