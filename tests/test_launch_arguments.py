@@ -1,6 +1,7 @@
 """The arguments of pasted launch commands are read as the engine's own parser reads them."""
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,9 @@ def test_what_fit_reads_of_a_command_is_computed(engine: str) -> None:
             "--engine vllm",
         ),
         (
-            "vllm serve a/b --compilation-config.a+ x,y --no-enable-chunked-prefill",
-            "a/b --engine vllm",
+            "vllm serve a/b --speculative-config.method ngram --speculative-config.a+ b,c "
+            "--speculative-config.a+=d --no-enable-chunked-prefill",
+            """a/b --speculative-config '{"method": "ngram", "a": ["b", "c", "d"]}' --engine vllm""",
         ),
         (
             """vllm serve a/b --hf-overrides '{"text_config": {"rope_parameters": {"factor": 4}}}'""",
@@ -187,3 +189,10 @@ def test_there_are_sixty_public_launch_commands_of_both_engines() -> None:
     engines = ["vllm" in line["command"] for line in LINES]
     assert len(LINES) >= 60
     assert min(engines.count(True), engines.count(False)) >= 20
+
+
+@each("depth", [10, 990, 100_000])
+def test_keys_and_values_of_any_depth_are_read_or_an_error(depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    with suppress(AttncalcError):
+        expanded(f"vllm serve a/b --additional-config{'.a' * depth} {nested}")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...errors import AttncalcError
 from ...options import COUNT, options_of
-from ...units import GIB, hyphens, usual_dtype
+from ...units import GIB, hyphens, truncate, usual_dtype
 from ..arguments import Arguments, arguments_of
 from ..launch import (
     DRAFT_MODEL,
@@ -57,6 +58,8 @@ _CACHE_DTYPES = {
 _LMCACHE = ("--kv-offloading-backend", "lmcache")
 # {LMCache's name of a tier: the options of its size}.
 _LMCACHE_TIERS = {"cpu": (*_LMCACHE, "--kv-offloading-size"), "disk": ("--disk-size",)}
+# Levels of an argument's keys: '--compilation-config.pass_config.fuse_norm_quant' has two.
+_MOST_KEYS = 16
 # The name of an argument, which a negative number is not.
 _OPTION = re.compile("--?[A-Za-z]")
 _LMCACHE_SIZE = re.compile(r"^max_local_(cpu|disk)_size *: *(\d+(?:\.\d+)?)", re.MULTILINE)
@@ -248,14 +251,17 @@ def _spelled(words: Sequence[str]) -> list[str]:
         elif "." in name:
             if not equals:
                 value = rest.pop() if rest else ""
-            key, *keys = name.split(".")
+            key, *keys = name.split(".", _MOST_KEYS)
             _set_key(objects.setdefault(hyphens(key), {}), keys, value)
-        elif name.startswith("-O"):  # '-O3', '-O=3'
-            found += ["-O", *filter(None, [name[2:] or value])]
         else:
             found.append(hyphens(name) + equals + value)
     for name, keys_of_object in objects.items():
-        found += [name, json.dumps(keys_of_object)]
+        try:
+            found += [name, json.dumps(keys_of_object)]
+        except RecursionError:
+            raise AttncalcError(
+                f"{truncate(name)} of the command has too many levels", "give fewer"
+            ) from None
     return found
 
 
