@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
 import engine_arguments
 
-TABLES = {name: read_table(table_file(name)) for name in ("vllm", "sglang")}
+TABLES = {name: read_table(table_file(name)) for name in ("vllm", "sglang", "llamacpp")}
 
 
 def arguments(engine: str, version: str | None = None) -> Arguments:
@@ -49,7 +49,7 @@ def test_each_argument_is_classified_by_what_it_does_to_the_memory(engine: str) 
     rows = TABLES[engine].rows
     assert [row.names[0] for row in rows if row.memory == UNCLASSIFIED] == []
     assert {row.memory for row in rows} == {COMPUTED, MAY_CHANGE, NOTHING}
-    assert {row.takes for row in rows} == {VALUE, VALUES, OPTIONAL, FLAG, SWITCH}
+    assert {row.takes for row in rows} <= {VALUE, VALUES, OPTIONAL, FLAG, SWITCH}
 
 
 def test_the_newest_known_version_of_an_engine_is_in_its_table() -> None:
@@ -268,6 +268,39 @@ def test_the_tool_stops_at_what_it_does_not_understand(
     folder = source(tmp_path, {"vllm/scripts.py": "", "vllm/entrypoints/x/cli_args.py": call})
     with pytest.raises(SystemExit, match=f"not understood: .*{error}"):
         engine_arguments.arguments_of("vllm", folder)
+
+
+CPP = """
+    add_opt(common_arg(
+        // a note on {braces}
+        {"-c", "--ctx-size"}, "N",
+        string_format("size (default: %d)", params.n_ctx),
+        [](common_params & params, int value) { params.n_ctx = value; }
+    ).set_env("LLAMA_ARG_CTX_SIZE"));
+    add_opt(common_arg({ "--mmap" }, { "--no-mmap" }, "help",
+        [](common_params & params, bool value) { params.use_mmap = value; }));
+    add_opt(common_arg({"--range"}, "START", "END", "help",
+        [](common_params & params, const std::string & a, const std::string & b) { f(a, b); }));
+    add_opt(common_arg({"--version"}, "help", [](common_params &) { exit(0); }));
+"""
+
+
+def test_the_tool_reads_arguments_of_llamacpp(tmp_path: Path) -> None:
+    more = [f'add_opt(common_arg({{"--x{i}"}}, "", [](common_params &) {{}}));' for i in range(50)]
+    file = tmp_path / "common" / "arg.cpp"
+    file.parent.mkdir()
+    file.write_text(CPP + "\n".join(more), encoding="utf-8")
+    found = engine_arguments.arguments_of("llamacpp", tmp_path)
+    assert {row.names: row.takes for row in found if not row.names[0].startswith("--x")} == {
+        ("-c", "--ctx-size"): VALUE,
+        ("--mmap",): FLAG,
+        ("--no-mmap",): FLAG,
+        ("--range",): VALUES,
+        ("--version",): FLAG,
+    }
+    file.write_text(file.read_text() + "add_opt(common_arg(other));")
+    with pytest.raises(SystemExit, match="not understood: 54 of 55 calls are read"):
+        engine_arguments.arguments_of("llamacpp", tmp_path)
 
 
 def test_the_tool_refuses_a_folder_without_the_engine(tmp_path: Path) -> None:

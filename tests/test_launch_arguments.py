@@ -17,7 +17,7 @@ from attncalc.options import options_of
 from attncalc.questions.fit.options import FitOptions
 from attncalc.questions.fit.pasted import expand
 
-TABLES = {name: read_table(table_file(name)) for name in ("vllm", "sglang")}
+TABLES = {name: read_table(table_file(name)) for name in ("vllm", "sglang", "llamacpp")}
 OPTIONS = {
     part: option
     for option in options_of(FitOptions).values()

@@ -531,8 +531,8 @@ def test_a_path_of_another_machine_is_kept_in_the_printed_command(ask: Ask, comm
             "does not compute a draft model in q8_0",
         ),
         (
-            ["llama-server", "-m", "gpt2", "--lora-scaled", "x"],
-            "--lora-scaled of llama.cpp is not known here",
+            ["llama-server", "-m", "gpt2", "--lora-of-mine", "x"],
+            "--lora-of-mine of llama.cpp is not known here",
         ),
         (["llama-server", "-m", "gpt2", "--mmproj", "x"], "--mmproj x: there is no such file"),
         (["rm", "-rf", "x"], "'rm -rf x' starts no engine"),

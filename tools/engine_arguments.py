@@ -2,16 +2,18 @@
 
     python tools/engine_arguments.py vllm 0.33.0 PATH
     python tools/engine_arguments.py sglang 0.5.23 PATH
+    python tools/engine_arguments.py llamacpp b11312 PATH
 
 PATH is a checkout of that version, or the folder of an installed one: it has the folder `vllm`,
-or `sglang`. Nothing of it is imported: the arguments are read from its source, so that neither
-torch nor a GPU is needed. The version is added to the table, and what differs from the version
-before is printed. An argument that is new there is `unclassified` until a person writes what it
-does to the memory of a GPU: tests/test_engine_arguments.py names it.
+`sglang`, or `common` with llama.cpp's arg.cpp. Nothing of it is imported: the arguments are read
+from its source, so that neither torch nor a GPU is needed. The version is added to the table, and
+what differs from the version before is printed. An argument that is new there is `unclassified`
+until a person writes what it does to the memory of a GPU: tests/test_engine_arguments.py names it.
 """
 
 import argparse
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -44,11 +46,12 @@ _FILES = {
         "scripts.py",
     ),
     "sglang": ("srt/server_args.py", "srt/arg_groups/**/*.py", "cli/serve.py"),
+    "llamacpp": ("common/arg.cpp",),
 }
 # Files of subcommands, of which only the parser of `vllm serve` counts.
 _SUBCOMMANDS = ("serve.py", "scripts.py")
 # {engine: files with the classes whose fields are arguments}.
-_CLASSES = {"vllm": ("config.py", "config/**/*.py", "engine/arg_utils.py"), "sglang": ()}
+_CLASSES = {"vllm": ("config.py", "config/**/*.py", "engine/arg_utils.py")}
 # An engine has more arguments.
 _FEWEST = 50
 # {action of argparse, or a class of the engine's: what the argument takes}.
@@ -64,6 +67,13 @@ _ACTIONS = {
     "DeprecatedStoreConstAction": FLAG,
 }
 _NARGS = {"?": OPTIONAL, "+": VALUES, "*": VALUES}
+# An argument of llama.cpp: its names, in another pair of braces those of its opposite, its help,
+# and the parameters of the function that takes its values.
+_OF_CPP = re.compile(
+    r"add_opt\(common_arg\(\s*((?:\{[^{}]*\}\s*,\s*)+).*?\[[^\]]*\]\s*\(\s*common_params\s*&([^)]*)\)",
+    re.DOTALL,
+)
+_CALL_OF_CPP = "add_opt(common_arg("
 # What stands around a type, and says nothing about it.
 _WRAPPERS = ("Annotated", "SkipValidation", "ClassVar", "Final", "InitVar")
 _COLLECTIONS = ("list", "List", "tuple", "Tuple", "set", "Set", "Sequence")
@@ -76,12 +86,6 @@ class _UnreadableError(Exception):
 class _Class(NamedTuple):
     bases: tuple[str, ...]
     fields: dict[str, ast.expr]  # {name: its annotation}
-
-
-def _parsed(root: Path, patterns: Iterable[str]) -> Iterator[tuple[Path, ast.Module]]:
-    for pattern in patterns:
-        for path in sorted(root.glob(pattern)):
-            yield path, ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _name_of(node: ast.expr | None) -> str:
@@ -136,8 +140,8 @@ def _takes_of_type(annotation: ast.expr, boolean: str) -> str:
 
 def _classes(root: Path, patterns: Iterable[str]) -> dict[str, _Class]:
     found = {}
-    for _, module in _parsed(root, patterns):
-        for node in ast.walk(module):
+    for path in (path for pattern in patterns for path in sorted(root.glob(pattern))):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 found[node.name] = _class_of(node)
     return found
@@ -302,37 +306,61 @@ def _annotated(field: str, of_type: ast.expr, *others: ast.expr) -> Iterator[Arg
     yield Argument(names, takes)
 
 
+def _of_cpp(text: str) -> Iterator[Argument]:
+    """Yield the arguments in llama.cpp's arg.cpp, each opposite of a switch as one of its own.
+
+    Raises _UnreadableError if a call has another form.
+    """
+    text = re.sub("(?m)^ *//.*", "", text)
+    found = [*_OF_CPP.finditer(text)]
+    if len(found) < text.count(_CALL_OF_CPP):
+        raise _UnreadableError(f"{len(found)} of {text.count(_CALL_OF_CPP)} calls are read")
+    for match in found:
+        takes = (FLAG, VALUE, VALUES)[match[2].count(",")]
+        if "bool" in match[2]:
+            takes = FLAG
+        for names in re.findall(r"\{([^{}]*)\}", match[1]):
+            yield Argument(tuple(re.findall('"([^"]+)"', names)), takes)
+
+
 def arguments_of(engine: str, root: Path) -> list[Argument]:
     """Return the arguments that the source of an engine declares, without versions.
 
     Raises:
         SystemExit: if there is no such source, or a declaration is not understood.
     """
-    package = root / "python" / engine  # as in SGLang's repository
-    if not package.is_dir():
-        package = root / engine
-    classes = _classes(package, _CLASSES[engine])
+    packages = (
+        root / "python" / engine,
+        root / engine,
+        root,
+    )  # the first is of SGLang's repository
+    package = next(filter(Path.is_dir, packages))
+    classes = _classes(package, _CLASSES.get(engine, ()))
     found: dict[tuple[str, ...], Argument] = {}
-    for path, module in _parsed(package, _FILES[engine]):
-        try:
-            for argument in _declared(engine, path.name, module, classes):
-                found.setdefault(argument.names, argument)
-        except (_UnreadableError, KeyError) as error:
-            raise SystemExit(f"{path}: not understood: {error}") from None
+    for pattern in _FILES[engine]:
+        for path in sorted(package.glob(pattern)):
+            text = path.read_text(encoding="utf-8")
+            try:
+                for argument in _declared(engine, path, text, classes):
+                    found.setdefault(argument.names, argument)
+            except (_UnreadableError, KeyError) as error:
+                raise SystemExit(f"{path}: not understood: {error}") from None
     if len(found) < _FEWEST:
         raise SystemExit(f"{root} has {len(found)} arguments: it is no source of {engine}")
     return [*found.values()]
 
 
-def _declared(
-    engine: str, file: str, module: ast.Module, classes: dict[str, _Class]
-) -> Iterator[Argument]:
-    """Yield the arguments in a module of an engine."""
+def _declared(engine: str, path: Path, text: str, classes: dict[str, _Class]) -> Iterator[Argument]:
+    """Yield the arguments in a file of an engine."""
+    if engine == "llamacpp":
+        yield from _of_cpp(text)
+        return
+    module = ast.parse(text)
     calls = _Calls(module, classes)
     if engine == "vllm":
-        yield from calls.arguments(of_serve=file in _SUBCOMMANDS)
+        yield from calls.arguments(of_serve=path.name in _SUBCOMMANDS)
         yield from _of_frontend(module)
-    elif file == "serve.py":
+    elif path.name == "serve.py":
         yield from _compared(module)
     else:
         yield from calls.arguments(of_serve=False)

@@ -1,9 +1,9 @@
 """The arguments of an engine's command line, by version, as a table: `arguments.txt` in the folder
 of the engine, which tools/engine_arguments.py writes from the engine's source.
 
-    --max-model-len                 value   0.5.0-          computed
     --tensor-parallel-size,-tp      value   0.5.0-          computed
-    --swap-space                    value   0.5.0-0.21.0    nothing
+    --swap-space                    value   0.5.0-0.18.0    computed
+    --moe-backend                   value   0.17.0-         may
 
 A row has the argument's names, what it takes, the first version with it and the first without it
 again, of the versions that the head of the table lists, and what it does to the memory of a GPU.
@@ -140,17 +140,21 @@ def number(version: str) -> Number:
     return tuple(map(int, re.findall(r"\d+", version)))
 
 
-def arguments_of(engine: str, title: str, version: Version) -> Arguments:
-    """Return the arguments of a version of an engine.
+def arguments_of(engine: str, title: str, version: Version | None) -> Arguments:
+    """Return the arguments of a version of an engine; None stands for all versions.
 
     A version before the oldest whose source was read has those of all versions.
     """
     table = read_table(table_file(engine))
-    is_old = version.number < number(table.versions[0])
+    if version is None or version.number < number(table.versions[0]):
+        rows = table.rows
+    else:
+        rows = tuple(row for row in table.rows if row.is_in(version.number))
     by_name: dict[str, Argument] = {}
-    for row in table.rows:
-        if is_old or row.is_in(version.number):
-            by_name |= dict.fromkeys(names_of(row), row)
+    for row in rows:
+        by_name |= dict.fromkeys(names_of(row), row)
+    if version is None:
+        return Arguments(title, (), table, by_name)
     return Arguments(f"{title} {version.name}", version.number, table, by_name)
 
 

@@ -97,6 +97,7 @@ class LaunchWords(NamedTuple):
     unmodelled: tuple[str, ...] = ()
     # from a version of the engine to its arguments; None without a table of them
     arguments: Callable[[str | None], Arguments] | None = None
+    has_others: bool = False  # whether there may be arguments that the table lacks
     # the words with the engine's own ways to write arguments: '--max_model_len'
     spelled: Callable[[Sequence[str]], Sequence[str]] = _as_written
     optional: tuple[str, ...] = ()  # its options whose value may be left out

@@ -14,7 +14,7 @@ from ...config import load
 from ...config.gpus import gpus_of
 from ...config.presets import of_ollama, of_other_machine, with_file_type
 from ...engines import ENGINES, find_engine
-from ...engines.arguments import COMPUTED, MAY_CHANGE, Arguments
+from ...engines.arguments import COMPUTED, MAY_CHANGE, VALUE, VALUES, Argument, Arguments
 from ...engines.pasted import (
     NOT_COMPUTED,
     NOT_USED,
@@ -135,8 +135,8 @@ def options_of_launch(
 
 def _is_flag(known: LaunchWords, name: str, options: Mapping[str, Option]) -> bool:
     """Return whether an option of a command takes no value."""
-    if known.arguments:
-        argument = known.arguments(None).by_name.get(name)
+    argument = known.arguments(None).by_name.get(name) if known.arguments else None
+    if argument or (known.arguments and not known.has_others):
         return argument is not None and not argument.takes_value
     option = options.get(name)
     return name in known.flags or (option is not None and not option.metavar)
@@ -304,6 +304,10 @@ class _Reader:
         self._given = given
         self._names = names
         self._version = version
+        # arguments of an engine that may have others
+        self._others: Mapping[str, Argument] = {}
+        if start.words.has_others and start.words.arguments:
+            self._others = start.words.arguments(None).by_name
         self._unused: list[str] = []
         self._not_computed: list[str] = []
         self._is_command_read = False
@@ -428,15 +432,16 @@ class _Reader:
     def read(self, words: Sequence[str]) -> str | None:
         """Add the options of the words, and return the model; None if they name none.
 
-        Raises AttncalcError for an option that the engine does not have; without a table of its
+        Raises AttncalcError for an option that the engine does not have; without a table of all its
         options, for one that is not known and may change memory.
         """
-        if self._start.words.arguments:
+        known = self._start.words
+        if known.arguments and not known.has_others:
             return self._read_arguments(words)
         return self._read_words(words)
 
     def _read_words(self, words: Sequence[str]) -> str | None:
-        """Read the words of an engine without a table of its arguments."""
+        """Read the words of an engine without a table of all its arguments."""
         known = self._start.words
         model = None
         swallowed = []
@@ -451,8 +456,7 @@ class _Reader:
             name, has_value, value = word.partition("=")
             name = hyphens(name)
             self._check_name(name, read)
-            if name in known.flags:
-                self.use(name, known.flags[name])
+            if self._use_without_option(name, rest):
                 continue
             option = self._option(name)
             if name not in known.names and option and not option.metavar:
@@ -632,6 +636,28 @@ class _Reader:
         if is_used and name not in known.optional:
             raise AttncalcError(f"{name} needs a value", f"the command is as '{known.example}'")
         return ""
+
+    def _use_without_option(self, name: str, rest: list[str]) -> bool:
+        """Add what a flag means, or note an argument that no figure includes, whose values are
+        taken from `rest`; return whether it is one of them.
+        """
+        known = self._start.words
+        if name in known.flags:
+            self.use(name, known.flags[name])
+            return True
+        argument = self._others.get(name)
+        is_read = name in known.names or name in known.unmodelled
+        if argument is None or argument.memory == COMPUTED or is_read:
+            return False
+        if argument.memory == MAY_CHANGE:
+            self._not_computed.append(name)
+        else:
+            self._unused.append(name)
+        number = {VALUE: 1, VALUES: 2}.get(argument.takes, 0)
+        while number and rest and not is_option(rest[-1]):
+            rest.pop()
+            number -= 1
+        return True
 
     def _leave_out_bare(self, words: Sequence[str], i: int) -> None:
         """Note a word that is neither the model nor of an option: a prompt, or a further value of
