@@ -68,6 +68,9 @@ def own_flags(options: Any, args: EngineArgs, *others: str) -> Flags:
         if option.field is None or name in others:
             continue
         value = getattr(args, name)
+        _, _, opposite = option.names[0].partition("/")
+        if value is False and opposite:
+            yield opposite
         if value is None or value is False:
             continue
         yield option.name

@@ -156,6 +156,18 @@ def _settings(text: str) -> dict[str, str]:
             settings[name] = "True"
     if _LINES["no_prefixes"].search(text):
         settings["prefix_caching"] = "False"
+    settings |= _settings_of_drafter(text)
+    connector = settings.pop("kv_connector", None)
+    if connector:
+        settings["kv_transfer_config"] = json.dumps({"kv_connector": connector})
+    ranks = _LINES["ranks"].search(text)
+    if ranks and not settings.keys() & {"tp", "pp"}:
+        settings["tp"] = ranks[1]
+    return settings | logs.read_weights_dtype(_LINES["quantization"], text)
+
+
+def _settings_of_drafter(text: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
     drafters = [*_LINES["drafter"].finditer(text)]
     if drafters:
         drafter = next((found for found in drafters if found["model"]), drafters[0])
@@ -178,10 +190,7 @@ def _settings(text: str) -> dict[str, str]:
             settings["speculative_config"] = json.dumps(
                 {key: value for key, value in keys if key not in DRAFTER_KEYS}
             )
-    ranks = _LINES["ranks"].search(text)
-    if ranks and not settings.keys() & {"tp", "pp"}:
-        settings["tp"] = ranks[1]
-    return settings | logs.read_weights_dtype(_LINES["quantization"], text)
+    return settings
 
 
 def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) -> LogRefusal | None:

@@ -68,8 +68,6 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:
         yield "--disable-radix-cache"
-    if args.ple_offload_embedding is False:  # True is among its own options
-        yield "--no-ple-offload-embedding"
     yield from _drafts(facts)
 
 

@@ -177,14 +177,12 @@ class Vllm(Engine[VllmArgs]):
         With LMCache each GPU has a part of it, and latents of MLA are in the first GPU's
         (save_only_first_rank).
         """
-        if not args.kv_offloading_size:
+        if not args.caches_on_host:
             return None
-        offloads_once = (
-            cast("VllmLayout", layout).offloads_once and args.kv_offloading_backend != "lmcache"
-        )
+        offloads_once = cast("VllmLayout", layout).offloads_once and not args.offloads_to_lmcache
         copies = 1 if offloads_once else args.tp * args.pp
         size = symbol(
-            "kv_offloading_size", args.kv_offloading_size, "bytes of host memory for all GPUs"
+            "kv_offloading_size", args.offloaded_size, "bytes of host memory for all GPUs"
         )
         return HostCache(
             quantity(size // symbol("copies", copies, "GPUs whose caches are stored")), copies
@@ -219,7 +217,7 @@ class Vllm(Engine[VllmArgs]):
                 "an indexer picks on GPUs of compute capability 12",
                 "Use vLLM 0.24 or later and leave --kv-dtype out: the default is fp8_ds_mla there.",
             )
-        missing = missing_model(model, args)
+        missing = missing_model(model, args) or _refused_connector(args)
         if missing:
             return missing
         if args.device.startswith(("NVIDIA", "AMD")):
@@ -242,6 +240,19 @@ class Vllm(Engine[VllmArgs]):
         ranks = args.tp * dp
         fields = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
         return AttentionSplit(f"--tp 1 --dp {ranks} --enable-expert-parallel", fields)
+
+
+def _refused_connector(args: VllmArgs) -> Refusal | None:
+    """Return that a connector needs the hybrid KV-cache manager off, and it is on
+    (KVConnectorFactory.create_connector).
+    """
+    if args.supports_hybrids or args.without_hybrid_manager:
+        return None
+    return Refusal(
+        f"{args.connector_name} of vLLM {args.version.name} does not support the hybrid KV-cache "
+        "manager, which is on",
+        "Add --disable-hybrid-kv-cache-manager.",
+    )
 
 
 ENGINE = Vllm()

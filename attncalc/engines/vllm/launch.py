@@ -1,6 +1,5 @@
 """The command that starts vLLM."""
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -166,23 +165,6 @@ def _read_lmcache(path: str) -> Meaning:
     return words or NOT_USED
 
 
-def _read_connector(text: str) -> Meaning:
-    """Return where --kv-transfer-config stores the cache, as options of `attncalc fit`. One without
-    a size is not used.
-    """
-    with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
-        config = json.loads(text)
-        sizes = config.get("kv_connector_extra_config") or {}
-        if config["kv_connector"].startswith("LMCache") and "lmcache.max_local_cpu_size" in sizes:
-            return (
-                *_LMCACHE_TIERS["cpu"],
-                f"{float(sizes['lmcache.max_local_cpu_size']):g}{OF_EACH_GPU}",
-            )
-        if config["kv_connector"] == "OffloadingConnector" and "cpu_bytes_to_use" in sizes:
-            return ("--kv-offloading-size", f"{int(sizes['cpu_bytes_to_use']) / GIB:g}")
-    return NOT_USED
-
-
 def _read_quantization(method: str) -> Meaning:
     """Return the dtype to which vLLM converts the weights as it loads them. Other methods are not
     used: they must be the checkpoint's own, which is read.
@@ -263,7 +245,6 @@ WORDS = LaunchWords(
         "-q": _read_quantization,
         "--speculative-config": _read_speculation,
         "-sc": _read_speculation,
-        "--kv-transfer-config": _read_connector,
         "--hf-overrides": _read_overrides,
         "--rope-scaling": lambda scaling: ("--allow-long-max-model-len",),
         **dict.fromkeys(_IGNORED, not_used),

@@ -27,6 +27,14 @@ TURBOQUANT = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_3bit_nc")
 
 # Values of --task, as which --runner was known until 0.10.
 _POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
+# {connector of --kv-transfer-config: the key of the size of its cache in host memory}. LMCache's is
+# in GiB, for one GPU; the other is in bytes, for all GPUs.
+SIZES_OF_CONNECTORS = {
+    "LMCacheConnectorV1": "lmcache.max_local_cpu_size",
+    "OffloadingConnector": "cpu_bytes_to_use",
+}
+# A size that no host has, in bytes.
+_MOST_SIZE = 2**60
 # {key of --speculative-config: the option that figures read instead}.
 DRAFTER_KEYS = {"num_speculative_tokens": "--speculative-tokens", "model": "--speculative-model"}
 # {method: layers of a drafter that is part of the model's release
@@ -76,6 +84,29 @@ def _speculation(text: str, name: str) -> str:
     return json.dumps(found)
 
 
+def _connector(text: str, name: str) -> str:
+    """Return --kv-transfer-config as JSON. Raises AttncalcError if it is no object, names no
+    connector, or has a size that is no number.
+    """
+    tip = """give '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'"""
+    found = json_object(text, name, tip)
+    if not isinstance(found.get("kv_connector"), str):
+        raise AttncalcError(f"{name}: it names no kv_connector", tip)
+    sizes = found.get("kv_connector_extra_config", {})
+    if not isinstance(sizes, dict):
+        raise AttncalcError(f"{name}: kv_connector_extra_config is not an object", tip)
+    parts = sizes.get("connectors", [])
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise AttncalcError(f"{name}: connectors is not a list of objects", tip)
+    for key in SIZES_OF_CONNECTORS.values():
+        if not isinstance(sizes.get(key, 1), int | float) or not 0 < sizes.get(key, 1) < _MOST_SIZE:
+            raise AttncalcError(
+                f"{name}: {truncate(json.dumps(sizes[key]))} of {key} is not a size",
+                "give a number above 0",
+            )
+    return json.dumps(found)
+
+
 def _limits(text: str, name: str) -> str:
     """Return the limits per prompt as vLLM's JSON: '{"image": 0}' for {"image": {"count": 0}}.
 
@@ -118,7 +149,19 @@ class VllmOptions(TypedDict, total=False):
         Count | None, COUNT, "Sequences per step. Default: by the GPU.", With(common=True)
     ]
     enforce_eager: Annotated[bool, "No CUDA graphs, which take memory from 0.20 on."]
-    disable_hybrid_kv_cache_manager: Annotated[bool, "Store sliding windows as full attention."]
+    disable_hybrid_kv_cache_manager: Annotated[
+        bool | None,
+        YES_OR_NO,
+        "Whether sliding windows are stored as full attention. Default: as the connector of "
+        "--kv-transfer-config needs.",
+    ]
+    kv_transfer_config: Annotated[
+        str | Mapping[str, Any] | None,
+        Parser(_connector, "JSON"),
+        'A connector of the cache, as \'{"kv_connector": "NixlConnector"}\'. Some turn the '
+        "hybrid KV-cache manager off.",
+        With(axis=False),
+    ]
     swap_space: Annotated[
         float | str | None, GIBIBYTES_OR_ZERO, "Before V1: host memory for swapped blocks."
     ]
@@ -229,7 +272,8 @@ class VllmArgs(PagedArgs):
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
     enforce_eager: bool = False
-    disable_hybrid_kv_cache_manager: bool = False
+    disable_hybrid_kv_cache_manager: bool | None = None
+    kv_transfer_config: str | None = None
     swap_space: int | None = None
     cpu_offload_gb: int | None = None
     kv_offloading_size: int | None = None
@@ -266,9 +310,72 @@ class VllmArgs(PagedArgs):
             json.loads(self.engram_config or "{}").get("cpu_offload", self.version.offloads_lookups)
         )
 
+    @cached_property
+    def connector(self) -> dict[str, Any]:
+        """What --kv-transfer-config says; {} without it."""
+        config: dict[str, Any] = json.loads(self.kv_transfer_config or "{}")
+        return config
+
+    @property
+    def connector_name(self) -> str:
+        """The connector that moves blocks of the cache; '' without one. --kv-offloading-size sets
+        one too.
+        """
+        if self.kv_offloading_size is None:
+            return str(self.connector.get("kv_connector", ""))
+        if self.kv_offloading_backend == "lmcache":
+            return self.version.connector_of_lmcache
+        return "OffloadingConnector"
+
+    @property
+    def supports_hybrids(self) -> bool:
+        """Whether all connectors support the hybrid KV-cache manager; MultiConnector has
+        several.
+        """
+        name = self.connector_name
+        names = [name] if name else []
+        if name == "MultiConnector":
+            parts = self.connector.get("kv_connector_extra_config", {}).get("connectors", [])
+            names += [str(part.get("kv_connector")) for part in parts or [{}]]
+        return self.version.connectors_of_hybrids.issuperset(names)
+
+    @property
+    def without_hybrid_manager(self) -> bool:
+        """Whether sliding windows are stored as full attention: as given, or because of a
+        connector.
+        """
+        given = self.disable_hybrid_kv_cache_manager
+        if given or (given is False and self.version.can_keep_hybrid_manager):
+            return given
+        return self.connector_disables_hybrids
+
+    @property
+    def connector_disables_hybrids(self) -> bool:
+        """Whether a connector turns the hybrid KV-cache manager off by default."""
+        if self.version.asks_connectors:
+            return not self.supports_hybrids
+        # --kv-offloading-size sets its connector after that, and the start fails then
+        return bool(self.kv_transfer_config)
+
+    @property
+    def offloaded_size(self) -> int:
+        """Bytes of host memory for blocks of the cache of all GPUs; 0 for none."""
+        sizes = self.connector.get("kv_connector_extra_config", {})
+        size = sizes.get(SIZES_OF_CONNECTORS.get(self.connector_name, ""), 0)
+        if self.connector_name == "LMCacheConnectorV1":
+            size *= GIB * self.tp * self.pp
+        if self.kv_offloading_size is not None:
+            return self.kv_offloading_size
+        return int(size)
+
+    @property
+    def offloads_to_lmcache(self) -> bool:
+        """Whether the cache in host memory is LMCache's."""
+        return self.connector_name.startswith("LMCache")
+
     @property
     def caches_on_host(self) -> bool:
-        return bool(self.kv_offloading_size)
+        return bool(self.offloaded_size)
 
     @cached_property
     def _limits(self) -> dict[str, int]:

@@ -53,6 +53,25 @@ RELEASES = (
 )
 _MIXTURES = ("deepseek_v2", "qwen2_moe", "granitemoe")
 _SCRATCH_OF_FLASHINFER = 12
+_CONNECTORS = frozenset(
+    {
+        "DecodeBenchConnector",
+        "MooncakeConnector",
+        "MultiConnector",
+        "NixlConnector",
+        "OffloadingConnector",
+        "SimpleCPUOffloadConnector",
+    }
+)
+_CONNECTORS_OF_22 = frozenset(
+    {
+        "ExampleHiddenStatesConnector",
+        "LMCacheMPConnector",
+        "MooncakeStoreConnector",
+        "NixlPullConnector",
+        "NixlPushConnector",
+    }
+)
 _INKLING = ("inkling_text", "inkling_mm_model")
 
 
@@ -138,6 +157,32 @@ class VllmVersion(Version):
     )
     # Blocks of the cache can be copied to host memory.
     has_kv_offloading = since((0, 11, 1), "kv_offloading_size in config/cache.py")
+    # Connectors of --kv-transfer-config that support the hybrid KV-cache manager.
+    #
+    # LMCacheMPConnector is LMCache's own class from 0.22 on, which supports it in LMCache 0.5.6.
+    connectors_of_hybrids: Switch[frozenset[str]] = by_version(
+        {
+            (): frozenset(),
+            (0, 18): frozenset({"NixlConnector"}),
+            (0, 19): frozenset({"NixlConnector", "SimpleCPUOffloadConnector"}),
+            (0, 20): frozenset({"MooncakeConnector", "NixlConnector", "SimpleCPUOffloadConnector"}),
+            (0, 21): _CONNECTORS,
+            (0, 22): _CONNECTORS | _CONNECTORS_OF_22,
+            (0, 30): _CONNECTORS | _CONNECTORS_OF_22 | {"MoRIIOConnector", "HiSparseConnector"},
+        },
+        "subclasses of SupportsHMA in distributed/kv_transfer/kv_connector/v1",
+    )
+    # The hybrid KV-cache manager stays on for these; before, any connector turned it off.
+    asks_connectors = since((0, 22), "VllmConfig.__post_init__ in config/vllm.py")
+    # --no-disable-hybrid-kv-cache-manager keeps it on.
+    can_keep_hybrid_manager = since(
+        (0, 13), "disable_hybrid_kv_cache_manager in config/scheduler.py, whose default is None"
+    )
+    # The connector of --kv-offloading-backend lmcache.
+    connector_of_lmcache = by_version(
+        {(): "LMCacheConnectorV1", (0, 23): "LMCacheMPConnector"},
+        "_post_init_kv_transfer_config in config/vllm.py",
+    )
     # Tensor-parallel GPUs share one copy of MLA's latents there; 'plain': only if all layers cache
     # the same.
     offloads_latents_once: Switch[Literal["never", "plain", "always"]] = by_version(
