@@ -55,6 +55,10 @@ def launch(facts: LaunchFacts) -> Flags:
         yield from ("--dp-size", args.attn_dp, "--enable-dp-attention")
     if facts.expert_parallel:
         yield from flag("--ep-size", args.tp, 1)
+    if args.num_redundant_experts:
+        yield from ("--ep-num-redundant-experts", args.num_redundant_experts)
+    if args.enable_eplb:
+        yield "--enable-eplb"
     yield from flag("--mem-fraction-static", facts.share)
     yield from own_flags(LoraOptions, args)
     # --hicache-ratio and --hicache-size have no effect without it

@@ -13,7 +13,14 @@ from ...units import BYTES, count, dtype, human
 from ..base import CacheLayout, Limits
 from ..ds_mla import cache_roles, has_pools, picks_latents
 from ..engine import AttentionSplit, Engine, HostCache, Refusal, SmallerStep
-from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
+from ..options import (
+    DraftOptions,
+    ExpertOptions,
+    LoraOptions,
+    PagedOptions,
+    VersionOptions,
+    capability,
+)
 from .architectures import missing_model
 from .backends import missing_backend
 from .encoder import reads
@@ -36,7 +43,7 @@ class Vllm(Engine[VllmArgs]):
     name = "vllm"
     title = "vLLM"
     args = VllmArgs
-    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, VllmOptions)
+    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, ExpertOptions, VllmOptions)
     splits = frozenset({"pp", "dcp"})
     dtype_of_fp32 = "bf16"  # _resolve_auto_dtype in config/model.py
     larger_shares = ("0.95",)
@@ -96,10 +103,16 @@ class Vllm(Engine[VllmArgs]):
             return model.kv_dtype
         return None
 
-    def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+    def divide(self, model: ModelSpec, args: VllmArgs) -> ModelSpec:
         from ..expert_parallel import divide_experts  # most models are on one rank
 
-        return divide_experts(model, tp, ranks, expert_parallel=expert_parallel)
+        return divide_experts(
+            model,
+            args.tp,
+            args.dp,
+            expert_parallel=args.enable_expert_parallel,
+            redundant=args.num_redundant_experts or 0,
+        )
 
     def share(self, args: VllmArgs, devices: int) -> str:
         return args.version.utilization
@@ -217,7 +230,7 @@ class Vllm(Engine[VllmArgs]):
                 "an indexer picks on GPUs of compute capability 12",
                 "Use vLLM 0.24 or later and leave --kv-dtype out: the default is fp8_ds_mla there.",
             )
-        missing = missing_model(model, args) or _refused_connector(args)
+        missing = missing_model(model, args) or _refused_connector(args) or _refused_copies(args)
         if missing:
             return missing
         if args.device.startswith(("NVIDIA", "AMD")):
@@ -240,6 +253,19 @@ class Vllm(Engine[VllmArgs]):
         ranks = args.tp * dp
         fields = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
         return AttentionSplit(f"--tp 1 --dp {ranks} --enable-expert-parallel", fields)
+
+
+def _refused_copies(args: VllmArgs) -> Refusal | None:
+    """Return why experts cannot be moved or copied (ParallelConfig in config/parallel.py)."""
+    if args.num_redundant_experts and not args.enable_eplb:
+        return Refusal("redundant experts need --enable-eplb", "Add it.")
+    if args.enable_eplb and not args.enable_expert_parallel:
+        return Refusal("--enable-eplb needs --enable-expert-parallel", "Add it.")
+    if args.enable_eplb and args.tp * args.dp == 1:
+        return Refusal(
+            "--enable-eplb moves experts between GPUs, and there is one", "Leave it out."
+        )
+    return None
 
 
 def _refused_connector(args: VllmArgs) -> Refusal | None:

@@ -79,6 +79,7 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from flag("--data-parallel-size", facts.ranks, 1)
     if facts.expert_parallel:
         yield "--enable-expert-parallel"
+    yield from _balance(args)
     yield from flag("--gpu-memory-utilization", facts.share)
     yield from flag("--kv-cache-memory-bytes", facts.kv_memory)
     in_gib = {
@@ -108,6 +109,25 @@ def launch(facts: LaunchFacts) -> Flags:
     if args.kv_offloading_size:  # native is the default of newer versions
         yield from ("--kv-offloading-backend", args.kv_offloading_backend or "native")
     yield from _drafts(args, facts.draft)
+
+
+def _balance(args: VllmArgs) -> Flags:
+    """Yield the options of EPLB; --num-redundant-experts was one of its own."""
+    if args.enable_eplb:
+        yield "--enable-eplb"
+    if args.num_redundant_experts and args.version.has_eplb_config:
+        config = {"num_redundant_experts": args.num_redundant_experts}
+        yield from ("--eplb-config", json.dumps(config))
+    elif args.num_redundant_experts:
+        yield from ("--num-redundant-experts", args.num_redundant_experts)
+
+
+def _read_balance(text: str) -> Meaning:
+    """Return the copies of experts in --eplb-config. Raises AttncalcError if it is no object."""
+    config = json_object(text, "--eplb-config", """give '{"num_redundant_experts": 32}'""")
+    if "num_redundant_experts" not in config:
+        return NOT_USED
+    return ("--num-redundant-experts", str(config["num_redundant_experts"]))
 
 
 def _drafts(args: VllmArgs, draft: str | None) -> Flags:
@@ -229,7 +249,6 @@ _IGNORED_FLAGS = (
     "--enable-reasoning",
     "--enable-prompt-tokens-details",
     "--disable-custom-all-reduce",
-    "--enable-eplb",
 )
 # How `vllm serve` is read (vllm/engine/arg_utils.py).
 WORDS = LaunchWords(
@@ -245,6 +264,8 @@ WORDS = LaunchWords(
         "-q": _read_quantization,
         "--speculative-config": _read_speculation,
         "-sc": _read_speculation,
+        "--eplb-config": _read_balance,
+        "--eplb-config.num-redundant-experts": "--num-redundant-experts",
         "--hf-overrides": _read_overrides,
         "--rope-scaling": lambda scaling: ("--allow-long-max-model-len",),
         **dict.fromkeys(_IGNORED, not_used),

@@ -16,7 +16,7 @@ from ...attention import as_compressed, as_latent
 from ...mlp import Mlp
 from ...model import Layers, plural
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
-from ...units import BYTES, GIB, MIB, human
+from ...units import BYTES, GIB, MIB, dtype, human
 from ..estimate import attention_width
 from ..runtime import RuntimeFacts, RuntimePart, Term
 from .held_weights import padded_heads
@@ -30,6 +30,8 @@ BLACKWELL = (12, 0)
 RUNS = "84 controlled starts on an H100"
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
 UNQUANTIZED = ("bf16", "fp16", "fp32")
+# Steps whose loads EPLB records: window_size of EPLBConfig.
+_EPLB_WINDOW = 1000
 _MIXER = "stream_mixer_attention"
 # Bytes per logit that verifying drafts takes in fp32: the last token's logits 4, the draft's 4, a
 # copy to process 4, their probabilities 4, random numbers 4 and their reciprocals 4
@@ -628,6 +630,37 @@ class Profile:
             int(size),
             f"{_SOURCE}; {RUNS}",
         )
+
+    def balancer(self) -> RuntimePart | None:
+        """Return what EPLB holds: a buffer for the experts of one layer, and 4 bytes per layer and
+        expert of each of its 1,000 steps; None without it.
+
+        Versions that count only the weights and the pass itself leave it out (add_model in
+        distributed/eplb/eplb_state.py; window_size in config/parallel.py).
+        """
+        mlp = self._mixture
+        args = self._args
+        is_counted = self._version.holds_eplb_buffer and self._version.counts_what_is_held
+        if mlp is None or not (args.enable_eplb and is_counted):
+            return None
+        dtype_name = self.facts.whole.experts_dtype or self.facts.weights_dtype
+        weights = sum(int(matrix.weights) for matrix in mlp.expert(self.facts.whole.main.d_model))
+        of_expert = symbol(
+            "expert_bytes", dtype(dtype_name).row_bytes(weights), "bytes of one expert"
+        )
+        here = symbol("n_experts", mlp.n_experts or 0, "experts of a layer on one device")
+        experts = symbol(
+            "n_physical", mlp.n_routed + (args.num_redundant_experts or 0), "experts and copies"
+        )
+        with_experts = [
+            layers.count for layers in self.layers if getattr(layers.mlp, "n_experts", 0)
+        ]
+        count_of = symbol("L", sum(with_experts), "layers with experts")
+        steps = symbol("window", _EPLB_WINDOW, "steps whose loads are recorded")
+        size = quantity(here * of_expert + steps * count_of * experts * 4)
+        source = f"vLLM {self._version.name}, distributed/eplb/eplb_state.py"
+        low = int(size) * 9 // 10
+        return RuntimePart("eplb", "EPLB's buffer of experts", low, size, int(size), source)
 
     def sampler_states(self) -> RuntimePart | None:
         """Return the second runner's counts of prompt and output tokens: 4 bytes and a bit per

@@ -76,6 +76,7 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
         items,
         profile.received(),
         profile.sampler_states(),
+        profile.balancer(),
         _outside_torch(profile.facts),
         _loading(profile.facts),
     ]

@@ -183,6 +183,10 @@ class VllmVersion(Version):
         {(): "LMCacheConnectorV1", (0, 23): "LMCacheMPConnector"},
         "_post_init_kv_transfer_config in config/vllm.py",
     )
+    # EPLB's arguments are one JSON.
+    has_eplb_config = since((0, 10, 2), "eplb_config in config/parallel.py")
+    # EPLB has a buffer for the experts of one layer from its start, and not while it moves them.
+    holds_eplb_buffer = since((0, 12), "expert_buffer in distributed/eplb/eplb_state.py")
     # Tensor-parallel GPUs share one copy of MLA's latents there; 'plain': only if all layers cache
     # the same.
     offloads_latents_once: Switch[Literal["never", "plain", "always"]] = by_version(
@@ -577,7 +581,8 @@ class VllmVersion(Version):
     captures_largest_step = since(
         (0, 31), "uniform_decode_sizes in _set_cudagraph_sizes (config/vllm.py)"
     )
-    _counts_states = since((0, 27), "memory_profiling in utils/mem_utils.py")
+    # What is allocated between loading and the profile is counted.
+    counts_what_is_held = since((0, 27), "memory_profiling in utils/mem_utils.py")
     _has_second_runner = since((0, 12), "VLLM_USE_V2_MODEL_RUNNER in envs.py")
     _subtracts_graphs = since((0, 20), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py")
     _subtracts_graphs_if_asked = since(
@@ -688,7 +693,7 @@ class VllmVersion(Version):
         """Return whether the memory that the second runner allocates before the profile is
         counted.
         """
-        return v2_runner and self._counts_states
+        return v2_runner and self.counts_what_is_held
 
 
 _REFUSED_SIZE = re.compile(

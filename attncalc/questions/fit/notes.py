@@ -211,7 +211,11 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
         layers.mlp.n_experts or 0 for _, layers in resolved.request.model.groups() if layers.mlp
     )
     here = f"each GPU has a part of all {count(experts)} experts"
-    if resolved.request.enable_expert_parallel:
+    copies = resolved.request.engine_args.get("num_redundant_experts") or 0
+    if copies:
+        each = (experts + copies) // devices
+        here = f"a GPU has {count(each)} of {count(experts)} experts and {count(copies)} copies"
+    elif resolved.request.enable_expert_parallel:
         here = (
             f"a GPU has at most {count(-(-experts // devices))} of {count(experts)} experts of a "
             "layer"
