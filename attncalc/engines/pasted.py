@@ -4,7 +4,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from ..errors import AttncalcError
@@ -41,7 +41,7 @@ def not_used(value: str) -> Meaning:
     return NOT_USED
 
 
-def _as_by_default(value: str) -> Sequence[str]:
+def _as_by_default(value: object) -> Sequence[str]:
     return AS_BY_DEFAULT
 
 
@@ -83,6 +83,8 @@ class LaunchWords(NamedTuple):
     environment: Mapping[str, str | Reading] = MappingProxyType({})
     # from the model's name to further options of `attncalc fit`, if the name decides any
     of_model: Callable[[str], Sequence[str]] = _as_by_default
+    # from the options of `attncalc fit` that a command means to those that it means without a word
+    unsaid: Callable[[Collection[str]], Sequence[str]] = _as_by_default
     # the same of the version of the container's image
     of_image: Callable[[str], Sequence[str]] = _as_by_default
     placed: tuple[str, ...] = ()  # an option with the layers that it places on a GPU, and its value

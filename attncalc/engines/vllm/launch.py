@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ...options import COUNT, options_of
@@ -34,6 +35,7 @@ from ..pasted import (
 from .options import (
     DRAFTER_KEYS,
     DRAFTER_LAYERS,
+    GATHERED,
     TURBOQUANT,
     VARIABLES,
     VllmArgs,
@@ -63,6 +65,8 @@ def launch(facts: LaunchFacts) -> Flags:
     args: VllmArgs = facts.args
     if args.offline:  # Python starts it
         raise NoCommandError
+    if args.exchange != GATHERED and not args.version.has_all2all_option:
+        yield f"VLLM_ALL2ALL_BACKEND={args.exchange}"
     for variable, name in VARIABLES.items():
         value = getattr(args, name)
         if value != getattr(VllmArgs, name):
@@ -80,6 +84,7 @@ def launch(facts: LaunchFacts) -> Flags:
     if facts.expert_parallel:
         yield "--enable-expert-parallel"
     yield from _balance(args)
+    yield from _exchange(args)
     yield from flag("--gpu-memory-utilization", facts.share)
     yield from flag("--kv-cache-memory-bytes", facts.kv_memory)
     in_gib = {
@@ -94,6 +99,7 @@ def launch(facts: LaunchFacts) -> Flags:
         *VARIABLES.values(),
         "max_num_seqs",
         "warm_start",
+        "all2all_backend",
         "kv_offloading_backend",
         "speculative_config",
         *sizes,
@@ -109,6 +115,12 @@ def launch(facts: LaunchFacts) -> Flags:
     if args.kv_offloading_size:  # native is the default of newer versions
         yield from ("--kv-offloading-backend", args.kv_offloading_backend or "native")
     yield from _drafts(args, facts.draft)
+
+
+def _exchange(args: VllmArgs) -> Flags:
+    """Yield how experts get tokens, unless it is vLLM's own way."""
+    if args.exchange != GATHERED and args.version.has_all2all_option:
+        yield from ("--all2all-backend", args.exchange)
 
 
 def _balance(args: VllmArgs) -> Flags:
@@ -221,6 +233,15 @@ def _of_image(version: str) -> tuple[str, ...]:
     return AS_BY_DEFAULT
 
 
+def _unsaid(options: Collection[str]) -> Sequence[str]:
+    """Return vLLM's own way of giving experts the tokens of data-parallel ranks, unless the command
+    has another: only a question of options has that of recipes.
+    """
+    if {"--dp", "--enable-expert-parallel"} <= {*options}:
+        return ("--all2all-backend", GATHERED)
+    return AS_BY_DEFAULT
+
+
 # Options with a value that change no figure; --mm-processor-cache-gb is of the host.
 _IGNORED = (
     "--tokenizer",
@@ -259,6 +280,7 @@ WORDS = LaunchWords(
     ),
     models=("--model",),
     of_image=_of_image,
+    unsaid=_unsaid,
     names={
         "--quantization": _read_quantization,
         "-q": _read_quantization,
@@ -288,6 +310,7 @@ WORDS = LaunchWords(
             f"{size}{OF_EACH_GPU}",
         ),
         **{variable: _variable(name) for variable, name in VARIABLES.items()},
+        "VLLM_ALL2ALL_BACKEND": "--all2all-backend",
         "VLLM_USE_V1": lambda value: ("--engine-version", "v0") if value == "0" else AS_BY_DEFAULT,
     },
 )

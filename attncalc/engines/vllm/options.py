@@ -25,6 +25,35 @@ _TOKENS_OF_VIDEO = 32 * (70 + 2 + 6)
 # Dtypes of TurboQuant. turboquant_k3v4_nc is left out: its K and V have 3.5 bits on average.
 TURBOQUANT = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_3bit_nc")
 
+# vLLM's own value of --all2all-backend: each rank gets the tokens of all.
+GATHERED = "allgather_reducescatter"
+# The value that recipes set for experts on several nodes of NVIDIA GPUs.
+DEEPEP = "deepep_high_throughput"
+# Values with which each expert has a place for the most tokens of every rank.
+BATCHED = ("deepep_low_latency", "nixl_ep", "pplx")
+# {another name: the value}.
+_SAME_BACKEND = {
+    "naive": GATHERED,
+    "flashinfer_all2allv": "flashinfer_nvlink_two_sided",
+    "passthrough": GATHERED,
+}
+_BACKENDS = (
+    GATHERED,
+    DEEPEP,
+    "deepep_v2",
+    *BATCHED,
+    "flashinfer_nvlink_one_sided",
+    "flashinfer_nvlink_two_sided",
+    "mori",
+    "mori_high_throughput",
+    "mori_low_latency",
+    "moonep",
+    "naive",
+    "flashinfer_all2allv",
+)
+# Tokens of a step by default with a value of `BATCHED`
+# (DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP in config/scheduler.py).
+_TOKENS_OF_BATCHED = 256
 # Values of --task, as which --runner was known until 0.10.
 _POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
 # {connector of --kv-transfer-config: the key of the size of its cache in host memory}. LMCache's is
@@ -138,6 +167,9 @@ VARIABLES = {
     "VLLM_FUSED_MOE_CHUNK_SIZE": "fused_moe_chunk_size",
     "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB": "sparse_indexer_max_logits_mb",
     "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": "flashinfer_workspace_buffer_size",
+    "VLLM_USE_DEEP_GEMM": "use_deep_gemm",
+    "VLLM_DEEPEP_BUFFER_SIZE_MB": "deepep_buffer_size_mb",
+    "VLLM_MOE_DP_CHUNK_SIZE": "moe_dp_chunk_size",
 }
 
 
@@ -235,6 +267,23 @@ class VllmOptions(TypedDict, total=False):
     flashinfer_workspace_buffer_size: Annotated[
         Count | None, COUNT, "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, in bytes. Default: 394 MiB."
     ]
+    all2all_backend: Annotated[
+        str | None,
+        choice(*_BACKENDS, metavar="NAME"),
+        "How whole experts get the tokens of other ranks. Default: that of vLLM; on several nodes "
+        "deepep_high_throughput.",
+    ]
+    use_deep_gemm: Annotated[
+        bool | None,
+        YES_OR_NO,
+        "VLLM_USE_DEEP_GEMM: experts in FP8 run in DeepGEMM. Default: by version and GPU.",
+    ]
+    deepep_buffer_size_mb: Annotated[
+        Count | None, COUNT, "VLLM_DEEPEP_BUFFER_SIZE_MB, in MiB. Default: 1,024."
+    ]
+    moe_dp_chunk_size: Annotated[
+        Count | None, COUNT, "VLLM_MOE_DP_CHUNK_SIZE, up to 0.19. Default: 256."
+    ]
     warm_start: Annotated[
         bool | None,
         YES_OR_NO,
@@ -292,6 +341,10 @@ class VllmArgs(PagedArgs):
     fused_moe_chunk_size: int | None = None
     sparse_indexer_max_logits_mb: int | None = None
     flashinfer_workspace_buffer_size: int | None = None
+    all2all_backend: str | None = None
+    use_deep_gemm: bool | None = None
+    deepep_buffer_size_mb: int | None = None
+    moe_dp_chunk_size: int | None = None
     warm_start: bool | None = None
     max_loras: int | None = None
     runner: str | None = None
@@ -413,12 +466,38 @@ class VllmArgs(PagedArgs):
             self.max_num_batched_tokens or self._default_tokens, self.max_num_seqs or sequences
         )
 
+    @cached_property
+    def exchange(self) -> str:
+        """How whole experts get the tokens of data-parallel ranks: a value of --all2all-backend."""
+        if self.dp == 1 or not self.enable_expert_parallel:
+            return GATHERED
+        if self.all2all_backend is None:
+            return DEEPEP if self.assumes_exchange else GATHERED
+        backend = _SAME_BACKEND.get(self.all2all_backend, self.all2all_backend)
+        if backend == "pplx" and not self.version.has_pplx:
+            return GATHERED
+        return backend
+
+    @property
+    def assumes_exchange(self) -> bool:
+        """Whether the experts are on several nodes, and no option says how they get tokens."""
+        is_wide = self.enable_expert_parallel and self.dp > 1 and self.crosses_nodes
+        is_nvidia = self.compute_capability is not None
+        return self.all2all_backend is None and is_wide and is_nvidia
+
+    @property
+    def crosses_nodes(self) -> bool:
+        """Whether the devices of all data-parallel ranks are on several nodes."""
+        return self.tp * self.dp > self.per_node
+
     @property
     def _default_tokens(self) -> int:
         """The tokens of one step by default; with image tokens that see each other, at least those
         of one video (_get_min_mm_batched_tokens in engine/arg_utils.py).
         """
         tokens = self._default_tokens_of_device
+        if self.exchange in BATCHED and self.version.batches_whole_steps:
+            return _TOKENS_OF_BATCHED
         is_raised = self.version.steps_hold_videos and self.masks_images
         if is_raised and self.model_type in GEMMA4:
             return max(tokens, _TOKENS_OF_VIDEO)

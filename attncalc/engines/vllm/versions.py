@@ -565,6 +565,25 @@ class VllmVersion(Version):
     broadcasts_to_experts = until(
         (0, 11), "VLLM_ALL2ALL_BACKEND in envs.py, NaiveAll2AllManager in all2all.py"
     )
+    # --all2all-backend pplx is still there; later it is allgather_reducescatter.
+    has_pplx = until((0, 17), "all2all_backend in config/parallel.py")
+    # --all2all-backend is an option, which was the variable VLLM_ALL2ALL_BACKEND.
+    has_all2all_option = since((0, 11, 1), "all2all_backend in engine/arg_utils.py")
+    # Experts with a place for each token take those of a whole step, 256 by default. Before, steps
+    # were cut into chunks of 256.
+    batches_whole_steps = since((0, 20), "use_batched_dp_moe in config/parallel.py")
+    # On Hopper GPUs FlashInfer's CUTLASS kernel runs whole experts in FP8, and not DeepGEMM.
+    prefers_cutlass_experts = since(
+        (0, 17), "_get_priority_backends in layers/fused_moe/oracle/fp8.py"
+    )
+    # The profile has a workspace for a whole chunk, whatever tokens a GPU receives.
+    profiles_worst_experts = between(
+        (0, 12), (0, 18), "_allocate_buffers in layers/fused_moe/modular_kernel.py"
+    )
+    # DeepGEMM's workspace has its inputs in FP8, and not in 16 bits.
+    packs_inputs_of_experts = since(
+        (0, 31), "_fp8_workspace_shape in layers/fused_moe/experts/deep_gemm_moe.py"
+    )
     # Memory outside PyTorch was measured with tensor parallelism on Hopper.
     links_were_measured = until(
         (0, 21), "measured: the controlled starts on H100s are of 0.15 to 0.20"

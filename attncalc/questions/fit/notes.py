@@ -231,15 +231,11 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
             f"{plural(resolved.devices // resolved.args.attn_dp, 'GPU')} divide the batch: all "
             f"figures are per rank. All ranks together hold {together} concurrent requests."
         )
-        yield (
-            "The experts' workspace is that for the tokens of all ranks, which are gathered by "
-            "default. Other backends "
-            "(--all2all-backend) need less, and buffers of their own, which are not counted."
-            if not resolved.engine.ranks_share_tp
-            else "The experts' workspace is that for one rank's tokens. Backends that gather the "
-            "tokens of all ranks "
-            "need more, and buffers for the exchange of tokens between ranks are not counted."
-        )
+        if resolved.engine.ranks_share_tp:
+            yield (
+                "The experts' workspace is that for one rank's tokens. Backends that gather the "
+                "tokens of all ranks need more."
+            )
 
 
 def _memory_notes(result: FitResult) -> Iterator[str]:
