@@ -253,14 +253,32 @@ def command_lines(command: str, width: int) -> list[str]:
     """Return a command in lines of at most `width` columns that end with a backslash, so that they
     can be pasted.
 
-    One that starts another in the background ends with '&'.
+    One that starts another in the background ends with '&'. Of a server on several nodes, those of
+    the first two are shown, and how the others differ from the second.
     """
-    found: list[str] = []
+    first, *others = command.split("\n")
+    if others:
+        found = ["# on node 0", *command_lines(first, width)]
+        found += ["# on node 1", *command_lines(others[0], width)]
+        for node, other in enumerate(others[1:], 2):
+            found.append(f"# on node {node} the same with {_differing(others[0], other)}")
+        return found
+    found = []
     for part in command.split(" & "):
         first, *others = option_lines(part, width - 6)  # without the indent and ' \\'
         lines = [first, *(f"    {line}" for line in others)]
         found += [*(f"{line} \\" for line in lines[:-1]), f"{lines[-1]} &"]
     return [*found[:-1], found[-1].removesuffix(" &")]
+
+
+def _differing(command: str, other: str) -> str:
+    """Return the options of another command of as many words whose values differ."""
+    words = command.split()
+    options = []
+    for i, word in enumerate(other.split()):
+        if word != words[i]:
+            options.append(f"{words[i - 1]} {word}")
+    return " ".join(options)
 
 
 def option_lines(command: str, width: int) -> list[str]:

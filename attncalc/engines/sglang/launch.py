@@ -6,11 +6,15 @@ from dataclasses import replace
 from ..base import DraftModel
 from ..launch import (
     DRAFT_MODEL,
+    FIRST_NODE,
+    NEXT_NODE,
+    PORT,
     Flags,
     LaunchFacts,
     check_drafter_layers,
     dtype_flags,
     flag,
+    nodes_of,
     own_flags,
     torch_name,
 )
@@ -22,6 +26,7 @@ from ..pasted import (
     NOT_USED,
     LaunchWords,
     Meaning,
+    as_by_default,
     check_only_positions,
     if_on,
     not_used,
@@ -34,8 +39,22 @@ _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 
 def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B
-    ...'.
+    ...'. A server of several nodes has a command for each.
     """
+    args: SglangArgs = facts.args
+    is_one = args.attn_dp > 1 or facts.replicas == 1
+    nodes = nodes_of(args.tp * args.pp, args, args.per_node) if is_one else 1
+    for node in range(nodes):
+        if node:
+            yield NEXT_NODE
+        yield from _command(facts)
+        if nodes > 1:
+            yield from ("--nnodes", nodes, "--node-rank", node)
+            yield from ("--dist-init-addr", f"{FIRST_NODE}:{PORT}")
+
+
+def _command(facts: LaunchFacts) -> Flags:
+    """Yield the words of the command, without those of a node."""
     args: SglangArgs = facts.args
     if args.allow_long_max_model_len:
         yield f"{LONG_CONTEXT}=1"
@@ -149,8 +168,6 @@ _IGNORED = (
     "--tokenizer-path",
     "--max-prefill-tokens",
     "--schedule-policy",
-    "--nnodes",
-    "--node-rank",
     "--mm-attention-backend",
     "--ple-offload-backend",
     "--ple-offload-dir",
@@ -171,6 +188,8 @@ _IGNORED_FLAGS = (
     "--disable-overlap-schedule",
     "--skip-server-warmup",
 )
+# How nodes find each other, and which of them a command starts.
+_OF_NODES = ("--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr", "--nccl-port")
 # How `sglang.launch_server` is read (python/sglang/srt/server_args.py).
 WORDS = LaunchWords(
     example="python -m sglang.launch_server --model-path MODEL",
@@ -194,7 +213,9 @@ WORDS = LaunchWords(
             AS_BY_DEFAULT if path == DRAFT_MODEL else ("--speculative-model", path)
         ),
         **dict.fromkeys(_IGNORED, not_used),
+        **dict.fromkeys(_OF_NODES, as_by_default),
     },
+    of_node=("--node-rank",),
     unmodelled=(
         "--cuda-graph-bs",
         "--disable-cuda-graph",

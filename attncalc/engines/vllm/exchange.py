@@ -175,7 +175,7 @@ def _elastic_bytes(args: VllmArgs, experts: Experts) -> Quantity:
     """
     tokens = symbol("N", experts.tokens, "max_num_batched_tokens")
     token = symbol("token_bytes", 2 * experts.d_model, "bytes of a token in 16 bits")
-    nodes = symbol("nodes", -(-experts.devices // args.per_node), "nodes")
+    nodes = symbol("nodes", -(-experts.devices // args.gpus_per_node), "nodes")
     devices = symbol("devices", experts.devices, "devices of all ranks")
     picked = symbol("n_experts_per_token", experts.picked, "experts that a token picks")
     if int(nodes) == 1:

@@ -9,6 +9,9 @@ from ...options import COUNT, options_of
 from ...units import GIB, usual_dtype
 from ..launch import (
     DRAFT_MODEL,
+    FIRST_NODE,
+    NEXT_NODE,
+    PORT,
     TORCH_NAMES,
     Flags,
     LaunchFacts,
@@ -16,6 +19,7 @@ from ..launch import (
     check_drafter_layers,
     dtype_flags,
     flag,
+    nodes_of,
     own_flags,
     torch_name,
 )
@@ -28,6 +32,7 @@ from ..pasted import (
     LaunchWords,
     Meaning,
     Reading,
+    as_by_default,
     check_only_positions,
     if_on,
     not_used,
@@ -60,17 +65,27 @@ _LMCACHE_SIZE = re.compile(r"^max_local_(cpu|disk)_size *: *(\d+(?:\.\d+)?)", re
 
 def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'vllm serve Qwen/Qwen3-8B --max-model-len 40960
-    --kv-cache-dtype fp8'.
+    --kv-cache-dtype fp8'. A server of several nodes has a command for each.
     """
     args: VllmArgs = facts.args
     if args.offline:  # Python starts it
         raise NoCommandError
-    if args.exchange != GATHERED and not args.version.has_all2all_option:
-        yield f"VLLM_ALL2ALL_BACKEND={args.exchange}"
-    for variable, name in VARIABLES.items():
-        value = getattr(args, name)
-        if value != getattr(VllmArgs, name):
-            yield f"{variable}={int(value)}"
+    per_node = args.gpus_per_node
+    nodes = nodes_of(args.tp * args.pp * facts.ranks, args, per_node)
+    if facts.ranks > 1 and per_node % (args.tp * args.pp):
+        nodes = 1  # a rank of several nodes
+    if facts.ranks == 1 and not args.version.has_nnodes:
+        nodes = 1  # Ray starts the workers of the others
+    for node in range(nodes):
+        if node:
+            yield NEXT_NODE
+        yield from _command(facts, node, nodes)
+
+
+def _command(facts: LaunchFacts, node: int, nodes: int) -> Flags:
+    """Yield the words of the command of one node."""
+    args: VllmArgs = facts.args
+    yield from _variables(args)
     yield from ("vllm", "serve", facts.served)
     yield from flag("--revision", facts.revision)
     yield from dtype_flags(facts, _CACHE_DTYPES)
@@ -81,6 +96,10 @@ def launch(facts: LaunchFacts) -> Flags:
     # Ranks of vLLM's data parallelism divide the experts of a mixture, which replicas do not: one
     # command per replica.
     yield from flag("--data-parallel-size", facts.ranks, 1)
+    if nodes > 1:
+        yield from _of_node(facts, node, nodes)
+    elif facts.ranks > 1:
+        yield from flag("--data-parallel-size-local", args.data_parallel_size_local)
     if facts.expert_parallel:
         yield "--enable-expert-parallel"
     yield from _balance(args)
@@ -100,6 +119,7 @@ def launch(facts: LaunchFacts) -> Flags:
         "max_num_seqs",
         "warm_start",
         "all2all_backend",
+        "data_parallel_size_local",
         "kv_offloading_backend",
         "speculative_config",
         *sizes,
@@ -115,6 +135,31 @@ def launch(facts: LaunchFacts) -> Flags:
     if args.kv_offloading_size:  # native is the default of newer versions
         yield from ("--kv-offloading-backend", args.kv_offloading_backend or "native")
     yield from _drafts(args, facts.draft)
+
+
+def _variables(args: VllmArgs) -> Flags:
+    """Yield the environment variables before the command."""
+    if args.exchange != GATHERED and not args.version.has_all2all_option:
+        yield f"VLLM_ALL2ALL_BACKEND={args.exchange}"
+    for variable, name in VARIABLES.items():
+        value = getattr(args, name)
+        if value != getattr(VllmArgs, name):
+            yield f"{variable}={int(value)}"
+
+
+def _of_node(facts: LaunchFacts, node: int, nodes: int) -> Flags:
+    """Yield how one of several nodes finds the first, and which ranks it has."""
+    args: VllmArgs = facts.args
+    if facts.ranks > 1:
+        local = args.gpus_per_node // (args.tp * args.pp)
+        yield from ("--data-parallel-size-local", local)
+        yield from ("--data-parallel-address", FIRST_NODE, "--data-parallel-rpc-port", PORT)
+        if node:
+            yield from ("--data-parallel-start-rank", node * local)
+    else:
+        yield from ("--nnodes", nodes, "--node-rank", node, "--master-addr", FIRST_NODE)
+    if node:
+        yield "--headless"
 
 
 def _exchange(args: VllmArgs) -> Flags:
@@ -271,6 +316,33 @@ _IGNORED_FLAGS = (
     "--enable-prompt-tokens-details",
     "--disable-custom-all-reduce",
 )
+# Options of one of several nodes, which change no figure: how nodes find each other, and which of
+# them a command starts.
+_OF_NODES = (
+    "--data-parallel-address",
+    "-dpa",
+    "--data-parallel-rpc-port",
+    "-dpp",
+    "--data-parallel-backend",
+    "-dpb",
+    "--data-parallel-start-rank",
+    "-dpr",
+    "--data-parallel-rank",
+    "-dpn",
+    "--nnodes",
+    "-n",
+    "--node-rank",
+    "-r",
+    "--master-addr",
+    "--master-port",
+)
+_FLAGS_OF_NODES = (
+    "--headless",
+    "--data-parallel-hybrid-lb",
+    "-dph",
+    "--data-parallel-external-lb",
+    "-dpe",
+)
 # How `vllm serve` is read (vllm/engine/arg_utils.py).
 WORDS = LaunchWords(
     example="vllm serve MODEL",
@@ -291,7 +363,9 @@ WORDS = LaunchWords(
         "--hf-overrides": _read_overrides,
         "--rope-scaling": lambda scaling: ("--allow-long-max-model-len",),
         **dict.fromkeys(_IGNORED, not_used),
+        **dict.fromkeys(_OF_NODES, as_by_default),
     },
+    of_node=("--headless", "--data-parallel-start-rank", "--node-rank"),
     unmodelled=(
         "--compilation-config",
         "-cc",
@@ -301,7 +375,10 @@ WORDS = LaunchWords(
         "VLLM_ALLREDUCE_USE_FLASHINFER",
         "VLLM_USE_NCCL_SYMM_MEM",
     ),
-    flags=dict.fromkeys(_IGNORED_FLAGS, NOT_USED),
+    flags={
+        **dict.fromkeys(_IGNORED_FLAGS, NOT_USED),
+        **dict.fromkeys(_FLAGS_OF_NODES, AS_BY_DEFAULT),
+    },
     environment={
         "LMCACHE_CONFIG_FILE": _read_lmcache,
         "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),

@@ -273,6 +273,12 @@ class VllmOptions(TypedDict, total=False):
         "How whole experts get the tokens of other ranks. Default: that of vLLM; on several nodes "
         "deepep_high_throughput.",
     ]
+    data_parallel_size_local: Annotated[
+        Count | None,
+        COUNT,
+        "Data-parallel ranks of one node. Default: as many as it has GPUs for.",
+        With(also="-dpl"),
+    ]
     use_deep_gemm: Annotated[
         bool | None,
         YES_OR_NO,
@@ -342,6 +348,7 @@ class VllmArgs(PagedArgs):
     sparse_indexer_max_logits_mb: int | None = None
     flashinfer_workspace_buffer_size: int | None = None
     all2all_backend: str | None = None
+    data_parallel_size_local: int | None = None
     use_deep_gemm: bool | None = None
     deepep_buffer_size_mb: int | None = None
     moe_dp_chunk_size: int | None = None
@@ -486,9 +493,17 @@ class VllmArgs(PagedArgs):
         return self.all2all_backend is None and is_wide and is_nvidia
 
     @property
+    def gpus_per_node(self) -> int:
+        """The GPUs of one node: those of its data-parallel ranks, if their number is given."""
+        local = self.data_parallel_size_local
+        if local is None:
+            return self.per_node
+        return min(self.per_node, self.tp * self.pp * local)
+
+    @property
     def crosses_nodes(self) -> bool:
         """Whether the devices of all data-parallel ranks are on several nodes."""
-        return self.tp * self.dp > self.per_node
+        return self.tp * self.pp * self.dp > self.gpus_per_node
 
     @property
     def _default_tokens(self) -> int:

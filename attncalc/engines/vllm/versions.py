@@ -565,6 +565,8 @@ class VllmVersion(Version):
     broadcasts_to_experts = until(
         (0, 11), "VLLM_ALL2ALL_BACKEND in envs.py, NaiveAll2AllManager in all2all.py"
     )
+    # --nnodes starts workers on several nodes, as only Ray did before.
+    has_nnodes = since((0, 11, 1), "nnodes in config/parallel.py")
     # --all2all-backend pplx is still there; later it is allgather_reducescatter.
     has_pplx = until((0, 17), "all2all_backend in config/parallel.py")
     # --all2all-backend is an option, which was the variable VLLM_ALL2ALL_BACKEND.

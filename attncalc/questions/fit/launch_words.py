@@ -5,8 +5,9 @@
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from math import prod
 from typing import Any
 
@@ -175,7 +176,7 @@ def expand(
 
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
     """
-    words = words_of(command)
+    words = _of_one_node(command) or words_of(command)
     start = _start(words[:MOST_WORDS])
     if start is None or len(words) > MOST_WORDS:
         raise _unknown_command(words)
@@ -211,6 +212,52 @@ def expand(
     if model and named:
         return [*before, named, *found]
     return [*before, *found]
+
+
+def _of_one_node(command: Sequence[str]) -> list[str]:
+    """Return the words of the first of several commands, one per line, that start a server on
+    several nodes; [] for anything else.
+
+    Raises AttncalcError if they differ in more than the node.
+    """
+    lines = command[0].replace("\\\n", " ").splitlines() if len(command) == 1 else []
+    commands = [words for words in map(_words_of_line, lines) if begins_launch(words)]
+    if len(commands) < 2:
+        return []
+    first, *others = (_without_node(words) for words in commands)
+    for other in others:
+        if other != first:
+            pairs = zip_longest(first, other, fillvalue="")
+            one, two = next(pair for pair in pairs if pair[0] != pair[1])
+            raise AttncalcError(
+                f"the commands of several lines start different servers: '{truncate(one)}' and "
+                f"'{truncate(two)}'",
+                "give one of them",
+            )
+    return commands[0]
+
+
+def _words_of_line(line: str) -> list[str]:
+    """Return the words of a line of a shell, without its comment."""
+    with contextlib.suppress(ValueError):  # a quotation mark without its other
+        return shlex.split(line, comments=True)
+    return line.split()
+
+
+def _without_node(words: Sequence[str]) -> list[str]:
+    """Return the words without the options that differ between the nodes of one server."""
+    start = _start(words)
+    assert start is not None
+    left: list[str] = []
+    rest = list(reversed(words))
+    while rest:
+        word = rest.pop()
+        name = hyphens(word.partition("=")[0])
+        if name not in start.words.of_node:
+            left.append(word)
+        elif "=" not in word and name not in start.words.flags and rest:
+            rest.pop()
+    return left
 
 
 def _unknown_command(words: Sequence[str]) -> AttncalcError:
