@@ -162,7 +162,8 @@ def test_other_backends_have_places_for_all_tokens(backend: str, size: int) -> N
 def test_ranks_of_one_node_and_parts_of_experts_gather_tokens_as_vllm_does() -> None:
     assert ranks(dp=8).resolved.args.exchange == GATHERED
     parted = on("h200", "deepseek-v3", gpus=16, dp=16, version="0.33.0", all2all_backend=DEEPEP)
-    assert parted.resolved.args.exchange == GATHERED
+    args: Any = parted.resolved.args
+    assert args.exchange == GATHERED
 
 
 def test_experts_on_several_nodes_have_the_backend_of_recipes_and_the_screen_says_so(

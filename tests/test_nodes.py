@@ -96,8 +96,15 @@ def test_the_screen_says_which_node_has_which_command(ask: Ask) -> None:
     asked = [word.replace("16", "32") for word in WIDE]
     screen = ask(*asked, "-c", "8192").out
     assert screen.count("# on node 0\n") == screen.count("# on node 1\n") == 1
-    assert "# on node 2 the same with --data-parallel-start-rank 16\n" in screen
-    assert "# on node 3 the same with --data-parallel-start-rank 24\n" in screen
+    for node in (2, 3):
+        own = f"--data-parallel-start-rank {8 * node} --headless"
+        assert f"# on node {node} as on node 0, with {own}\n" in screen
+
+
+def test_the_command_of_a_change_is_whole_for_the_first_node(ask: Ask) -> None:
+    screen = ask("fit", "qwen3-next-80b-a3b", "--gpu", "rtx-4090", "--engine", "vllm").out
+    assert screen.count("vllm serve") == 1
+    assert "# on node 1 as on node 0, with --node-rank 1 --headless\n" in screen
 
 
 def test_what_is_printed_for_two_nodes_is_read_back(ask: Ask) -> None:

@@ -249,19 +249,24 @@ def _whole_rows(table: Table, header: str) -> list[tuple[str, ...]]:
     return rows
 
 
-def command_lines(command: str, width: int) -> list[str]:
+def command_lines(command: str, width: int, *, whole_nodes: int = 2) -> list[str]:
     """Return a command in lines of at most `width` columns that end with a backslash, so that they
     can be pasted.
 
-    One that starts another in the background ends with '&'. Of a server on several nodes, those of
-    the first two are shown, and how the others differ from the second.
+    One that starts another in the background ends with '&'. Of a server on several nodes, the
+    commands of `whole_nodes` are shown, and how the others differ from the first.
     """
     first, *others = command.split("\n")
     if others:
         found = ["# on node 0", *command_lines(first, width)]
-        found += ["# on node 1", *command_lines(others[0], width)]
-        for node, other in enumerate(others[1:], 2):
-            found.append(f"# on node {node} the same with {_differing(others[0], other)}")
+        for node, other in enumerate(others, 1):
+            if node < whole_nodes:
+                found += [f"# on node {node}", *command_lines(other, width)]
+            else:
+                own = " ".join(
+                    option for option in _options(other) if option not in _options(first)
+                )
+                found.append(f"# on node {node} as on node 0, with {own}")
         return found
     found = []
     for part in command.split(" & "):
@@ -271,14 +276,9 @@ def command_lines(command: str, width: int) -> list[str]:
     return [*found[:-1], found[-1].removesuffix(" &")]
 
 
-def _differing(command: str, other: str) -> str:
-    """Return the options of another command of as many words whose values differ."""
-    words = command.split()
-    options = []
-    for i, word in enumerate(other.split()):
-        if word != words[i]:
-            options.append(f"{words[i - 1]} {word}")
-    return " ".join(options)
+def _options(command: str) -> list[str]:
+    """Return the options of a command, each with its value: '--node-rank 1'."""
+    return [f"--{part}" for part in command.split(" --")[1:]]
 
 
 def option_lines(command: str, width: int) -> list[str]:
