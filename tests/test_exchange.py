@@ -8,11 +8,10 @@ import pytest
 from asking import Ask, results
 from test_runtime import on, parts
 
-from attncalc.engines.vllm.exchange import Experts, low_latency_bytes
-from attncalc.engines.vllm.options import VllmArgs
+from attncalc.engines.deepep import low_latency_bytes
 from attncalc.logs.vllm import read_log
 from attncalc.serving.launch import launch_command
-from attncalc.units import GIB, dtype
+from attncalc.units import GIB
 
 MIB = 2**20
 LOW_LATENCY = "deepep_low_latency"
@@ -36,10 +35,7 @@ def test_low_latency_buffers_are_as_deepep_asks_for(tokens: int, gib: float) -> 
     """vllm-project/vllm#57894: num_rdma_bytes of DeepSeek-V4.1-Flash on 16 ranks, hidden 5120, 384
     experts and 64 copies.
     """
-    bf16 = dtype("bf16")
-    args = VllmArgs(kv_dtype=bf16, dtype=bf16, engine_version="0.33.0", dp=16)
-    experts = Experts(28, 448, 6, 16, 16, tokens, 5120, 2048)
-    assert round(int(low_latency_bytes(args, experts)) / GIB, 2) == gib
+    assert round(int(low_latency_bytes(448, tokens, 5120)) / GIB, 2) == gib
 
 
 @pytest.mark.parametrize(
@@ -251,3 +247,22 @@ def test_a_log_names_the_manager_of_the_exchange(line: str, backend: str) -> Non
     assert log.settings["all2all_backend"] == backend
     assert log.settings["num_redundant_experts"] == "32"
     assert "enable_eplb" in log.flags
+
+
+def test_deepep_of_sglang_has_buffers_for_both_kernels() -> None:
+    """Of 8 GPUs: 10 channels x 8 x 256 tokens of 2 x 7,168 bytes and 2,056 beside them, and 4 x 256
+    experts x 128 tokens of 14,560 bytes.
+    """
+    normal = 10 * 8 * 256 * (2 * 7168 + 2056)
+    low_latency = 4 * 256 * 128 * 14560
+
+    def buffers(**options: Any) -> int:
+        args = {"moe_a2a_backend": "deepep", "version": "0.5.23", **options}
+        found = on("h200", "deepseek-v3", engine="sglang", gpus=8, tp=8, **args)
+        assert found.budget.reserve is not None
+        outside = {part.name: part for part in found.budget.reserve.runtime.outside}
+        return int(outside["exchange"].expected)
+
+    assert buffers() == normal + low_latency
+    assert buffers(deepep_mode="normal") == normal
+    assert buffers(deepep_mode="low_latency") == low_latency

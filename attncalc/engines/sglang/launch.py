@@ -237,6 +237,7 @@ WORDS = LaunchWords(
         "--disable-radix-cache": ("--no-prefix-caching",),
         "--enable-dp-attention": ("--enable-dp-attention",),
         "--enable-ep-moe": ("--enable-expert-parallel",),
+        "--enable-deepep-moe": ("--moe-a2a-backend", "deepep"),
         **dict.fromkeys(_IGNORED_FLAGS, NOT_USED),
     },
     environment={LONG_CONTEXT: if_on("--allow-long-max-model-len")},

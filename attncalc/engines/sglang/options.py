@@ -99,8 +99,13 @@ class SglangOptions(TypedDict, total=False):
     moe_a2a_backend: Annotated[
         str | None,
         TEXT,
-        "How experts exchange tokens; for deepep the default share leaves 2 to 3 GiB.",
+        "How whole experts exchange tokens; for deepep the default share leaves 2 to 3 GiB.",
         With(metavar="NAME"),
+    ]
+    deepep_mode: Annotated[
+        str | None,
+        choice("auto", "normal", "low_latency", metavar="NAME"),
+        "Kernels of DeepEP: both by default, each with buffers.",
     ]
     mamba_radix_cache_strategy: Annotated[
         str | None,
@@ -165,6 +170,7 @@ class SglangArgs(PagedArgs):
     chunked_prefill_size: int | None = None
     cuda_graph_max_bs: int | None = None
     moe_a2a_backend: str | None = None
+    deepep_mode: str | None = None
     mamba_radix_cache_strategy: str | None = None
     max_mamba_cache_size: int | None = None
     enable_hierarchical_cache: bool = False

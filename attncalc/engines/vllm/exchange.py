@@ -22,6 +22,7 @@ from ...mlp import Mlp
 from ...quantity import Quantity, ceil_div, maximum, named, quantity, symbol
 from ...records import NamedTuple
 from ...units import GIB, MIB
+from ..deepep import low_latency_bytes
 from ..runtime import RuntimeFacts, RuntimePart
 from .options import BATCHED, DEEPEP, GATHERED, VllmArgs
 
@@ -34,8 +35,6 @@ _BUFFER_MIB = 1024
 _CHUNK = 256
 # NVSHMEM's heap grows in such steps (NVSHMEM_CUMEM_GRANULARITY in DeepEP's buffer.py).
 _HEAP_STEP = 512 * MIB
-# Scale of a block of 128 values, in fp32.
-_SCALES_PER = 128
 
 
 class Experts(NamedTuple):
@@ -130,7 +129,10 @@ def _buffers(args: VllmArgs, experts: Experts) -> Iterator[Quantity]:
         if args.crosses_nodes:
             yield symbol("rdma_bytes", mib * MIB, "bytes of DeepEP's buffer for RDMA")
     elif backend in ("deepep_low_latency", "nixl_ep"):
-        heap = ceil_div(low_latency_bytes(args, experts), _HEAP_STEP) * _HEAP_STEP
+        asked = low_latency_bytes(
+            experts.everywhere, batched_tokens(args, experts), experts.d_model
+        )
+        heap = ceil_div(asked, _HEAP_STEP) * _HEAP_STEP
         yield named(quantity(heap), "rdma_bytes", "bytes of the buffers of the low-latency kernels")
     elif backend == "pplx":
         yield _pplx_bytes(args, experts)
@@ -138,20 +140,6 @@ def _buffers(args: VllmArgs, experts: Experts) -> Iterator[Quantity]:
         yield _elastic_bytes(args, experts)
     else:
         yield _received_bytes(experts)
-
-
-def low_latency_bytes(args: VllmArgs, experts: Experts) -> Quantity:
-    """Return what DeepEP's get_low_latency_rdma_size_hint asks for: two buffers to send and two to
-    receive, each with a message in 16 bits for each expert and each token of a rank.
-    """
-    groups = experts.d_model // _SCALES_PER
-    sent = 16 + max(2 * experts.d_model, experts.d_model + 4 * groups)
-    returned = 4 * groups + 2 * experts.d_model
-    message = symbol("message", max(sent, returned), "bytes of a token between two GPUs")
-    places = symbol("experts", experts.everywhere, "experts of a layer on all devices") * symbol(
-        "batch", batched_tokens(args, experts), "tokens of a device for one expert"
-    )
-    return quantity(4 * places * message)
 
 
 def _pplx_bytes(args: VllmArgs, experts: Experts) -> Quantity:
