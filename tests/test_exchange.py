@@ -162,17 +162,17 @@ def test_ranks_of_one_node_and_parts_of_experts_gather_tokens_as_vllm_does() -> 
     assert args.exchange == GATHERED
 
 
-def test_experts_on_several_nodes_have_the_backend_of_recipes_and_the_screen_says_so(
+def test_experts_on_several_nodes_have_the_backend_of_vllms_guide_and_the_screen_says_so(
     ask: Ask,
 ) -> None:
     screen = " ".join(ask(*FIT).out.split())
     assert "--all2all-backend deepep_high_throughput is assumed" in screen
-    assert "allgather_reducescatter, gathers the tokens of all ranks" in screen
+    assert "Its default, allgather_reducescatter, gathers the tokens of all ranks" in screen
     assert "a workspace of 28.00 GiB" in screen
-    assert "is assumed, as recipes" not in ask(*FIT, "--all2all-backend", GATHERED).out
+    assert "is assumed, as vLLM's guide" not in ask(*FIT, "--all2all-backend", GATHERED).out
     # of AMD's GPUs vLLM has no DeepEP
     others = ask("fit", "deepseek-v3", "--gpu", "16xmi300x", *SPLIT, "-c", "8192")
-    assert "is assumed, as recipes" not in others.out
+    assert "is assumed, as vLLM's guide" not in others.out
 
 
 def test_a_pasted_command_gathers_tokens_unless_it_says_otherwise(ask: Ask) -> None:

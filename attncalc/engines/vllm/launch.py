@@ -280,7 +280,7 @@ def _of_image(version: str) -> tuple[str, ...]:
 
 def _unsaid(options: Collection[str]) -> Sequence[str]:
     """Return vLLM's own way of giving experts the tokens of data-parallel ranks, unless the command
-    has another: only a question of options has that of recipes.
+    has another: only a question of options has that of vLLM's guide.
     """
     if {"--dp", "--enable-expert-parallel"} <= {*options}:
         return ("--all2all-backend", GATHERED)

@@ -27,7 +27,8 @@ TURBOQUANT = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_3bit_nc")
 
 # vLLM's own value of --all2all-backend: each rank gets the tokens of all.
 GATHERED = "allgather_reducescatter"
-# The value that recipes set for experts on several nodes of NVIDIA GPUs.
+# The value of vLLM's guide for experts on several nodes ("multi-node prefill" in
+# docs/serving/expert_parallel_deployment.md).
 DEEPEP = "deepep_high_throughput"
 # Values with which each expert has a place for the most tokens of every rank.
 BATCHED = ("deepep_low_latency", "nixl_ep", "pplx")

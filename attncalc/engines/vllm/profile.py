@@ -109,9 +109,9 @@ class Profile:
             gathered = dataclasses.replace(args, all2all_backend=GATHERED)
             profile = Profile(dataclasses.replace(self.facts, args=gathered))
             yield (
-                f"--all2all-backend {DEEPEP} is assumed, as recipes for several nodes have it. "
-                f"vLLM's own, {GATHERED}, gathers the tokens of all ranks on each GPU, which takes "
-                f"a workspace of {human(profile.experts, BYTES)}."
+                f"--all2all-backend {DEEPEP} is assumed, as vLLM's guide has it for several "
+                f"nodes. Its default, {GATHERED}, gathers the tokens of all ranks on each GPU, "
+                f"which takes a workspace of {human(profile.experts, BYTES)}."
             )
         if args.exchange == DEEPEP and self._kernel_is_unknown:
             rows = quantity(picked_rows(experts_of(self.facts, self._mixture)))
@@ -689,6 +689,8 @@ class Profile:
         if self._args.exchange == DEEPEP and self._kernel_is_unknown and mlp is not None:
             experts = experts_of(self.facts, mlp)
             fewest = int(picked_rows(experts))
+            if self._version.packs_inputs_of_experts:
+                fewest = fewest * 3 // 4
             low = min(low, size * fewest // max(1, int(self._gathered) * experts.picked))
         return low, size * 5 // 4
 
