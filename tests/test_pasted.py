@@ -209,20 +209,21 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             "--engine vllm",
         ),
         (
-            """vllm serve a/b --kv-transfer-config '{"kv_connector": "LMCacheConnectorV1",
-            "kv_connector_extra_config": {"lmcache.max_local_cpu_size": 2.5}}'""",
-            "a/b --kv-offloading-backend lmcache --kv-offloading-size 2.5GiB --engine vllm",
+            """vllm serve a/b --kv-transfer-config '{"kv_connector":"NixlConnector"}'""",
+            """a/b --kv-transfer-config '{"kv_connector":"NixlConnector"}' --engine vllm""",
         ),
         (
-            """vllm serve a/b --kv-transfer-config '{"kv_connector": "OffloadingConnector",
-            "kv_connector_extra_config": {"cpu_bytes_to_use": 2147483648}}'""",
-            "a/b --kv-offloading-size 2 --engine vllm",
+            """vllm serve a/b --enable-eplb --eplb-config '{"num_redundant_experts":32}' -ep""",
+            "a/b --enable-eplb --num-redundant-experts 32 --enable-expert-parallel --engine vllm",
         ),
         (
-            """vllm serve a/b --kv-transfer-config '{"kv_connector": "NixlConnector"}'""",
-            "a/b --engine vllm",
+            "vllm serve a/b --eplb-config.num_redundant_experts 32 --eplb-config.window_size 1",
+            "a/b --num-redundant-experts 32 --engine vllm",
         ),
-        ("vllm serve a/b --kv-transfer-config '{'", "a/b --engine vllm"),
+        (
+            "python -m sglang.launch_server --model-path a/b --ep-num-redundant-experts 32",
+            "a/b --num-redundant-experts 32 --engine sglang",
+        ),
         ("vllm serve /models/mine/", "/models/mine/ --engine vllm"),
         (
             "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b",

@@ -4,7 +4,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from ..errors import AttncalcError
@@ -46,7 +46,8 @@ def not_used(value: str) -> Meaning:
     return NOT_USED
 
 
-def _as_by_default(value: str) -> Sequence[str]:
+def as_by_default(value: object) -> Sequence[str]:
+    """The reading of an option that says nothing more."""
     return AS_BY_DEFAULT
 
 
@@ -104,9 +105,13 @@ class LaunchWords(NamedTuple):
     # {variable: the option of the command that it replaces, or a function of its value}
     environment: Mapping[str, str | Reading] = MappingProxyType({})
     # from the model's name to further options of `attncalc fit`, if the name decides any
-    of_model: Callable[[str], Sequence[str]] = _as_by_default
+    of_model: Callable[[str], Sequence[str]] = as_by_default
+    # from the options of `attncalc fit` that a command means to those that it means without a word
+    unsaid: Callable[[Collection[str]], Sequence[str]] = as_by_default
     # the same of the version of the container's image
-    of_image: Callable[[str], Sequence[str]] = _as_by_default
+    of_image: Callable[[str], Sequence[str]] = as_by_default
+    # its options that differ between the nodes of one server; the value of those without one is ''
+    of_node: tuple[str, ...] = ()
     placed: tuple[str, ...] = ()  # an option with the layers that it places on a GPU, and its value
     # From the bytes of a GPU's memory to the default tokens of context, if that decides them
     context: Callable[[int], int] | None = None

@@ -7,11 +7,15 @@ from ..arguments import FLAG, MAY_CHANGE, NOTHING, VALUE, VALUES, Argument, Argu
 from ..base import DraftModel
 from ..launch import (
     DRAFT_MODEL,
+    FIRST_NODE,
+    NEXT_NODE,
+    PORT,
     Flags,
     LaunchFacts,
     check_drafter_layers,
     dtype_flags,
     flag,
+    nodes_of,
     own_flags,
     torch_name,
 )
@@ -24,6 +28,7 @@ from ..pasted import (
     NOT_USED,
     LaunchWords,
     Meaning,
+    as_by_default,
     check_only_positions,
     if_on,
     only_if_several,
@@ -36,8 +41,22 @@ _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 
 def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B
-    ...'.
+    ...'. A server of several nodes has a command for each.
     """
+    args: SglangArgs = facts.args
+    is_one = args.attn_dp > 1 or facts.replicas == 1
+    nodes = nodes_of(args.tp * args.pp, args, args.per_node) if is_one else 1
+    for node in range(nodes):
+        if node:
+            yield NEXT_NODE
+        yield from _command(facts)
+        if nodes > 1:
+            yield from ("--nnodes", nodes, "--node-rank", node)
+            yield from ("--dist-init-addr", f"{FIRST_NODE}:{PORT}")
+
+
+def _command(facts: LaunchFacts) -> Flags:
+    """Yield the words of the command, without those of a node."""
     args: SglangArgs = facts.args
     if args.allow_long_max_model_len:
         yield f"{LONG_CONTEXT}=1"
@@ -57,14 +76,28 @@ def launch(facts: LaunchFacts) -> Flags:
         yield from ("--dp-size", args.attn_dp, "--enable-dp-attention")
     if facts.expert_parallel:
         yield from flag("--ep-size", args.tp, 1)
+    if args.num_redundant_experts:
+        yield from ("--ep-num-redundant-experts", args.num_redundant_experts)
+    if args.enable_eplb:
+        yield "--enable-eplb"
     yield from flag("--mem-fraction-static", facts.share)
     yield from own_flags(LoraOptions, args)
-    # --hicache-ratio and --hicache-size have no effect without it
-    own = replace(args, enable_hierarchical_cache=args.caches_on_host)
+    yield from _own(args)
+    yield from flag("--page-size", args.block_size)
+    yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
+    if args.prefix_caching is False:
+        yield "--disable-radix-cache"
+    yield from _drafts(facts)
+
+
+def _own(args: SglangArgs) -> Flags:
+    """Yield the options that SGLang alone has."""
     renamed = {
         "cuda_graph_max_bs": args.version.graph_batch_option,
         "mamba_radix_cache_strategy": args.version.state_slots_option,
     }
+    # --hicache-ratio and --hicache-size have no effect without it
+    own = replace(args, enable_hierarchical_cache=args.caches_on_host)
     yield from own_flags(SglangOptions, own, "lora_target_modules", *renamed)
     for name, option in renamed.items():
         yield from flag(option, getattr(args, name))
@@ -72,13 +105,6 @@ def launch(facts: LaunchFacts) -> Flags:
         yield from ("--lora-target-modules", *args.lora_target_modules.split())
     if args.kt_num_gpu_experts is not None:
         yield from ("--kt-weight-path", "EXPERTS", "--kt-cpuinfer", "THREADS")
-    yield from flag("--page-size", args.block_size)
-    yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
-    if args.prefix_caching is False:
-        yield "--disable-radix-cache"
-    if args.ple_offload_embedding is False:  # True is among its own options
-        yield "--no-ple-offload-embedding"
-    yield from _drafts(facts)
 
 
 def _drafts(facts: LaunchFacts) -> Flags:
@@ -183,6 +209,8 @@ def _arguments(version: str | None) -> Arguments:
     return found
 
 
+# How nodes find each other, and which of them a command starts.
+_OF_NODES = ("--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr", "--nccl-port")
 # How `sglang.launch_server` is read (python/sglang/srt/server_args.py).
 WORDS = LaunchWords(
     example="python -m sglang.launch_server --model-path MODEL",
@@ -207,11 +235,14 @@ WORDS = LaunchWords(
         "--speculative-draft-model-path": lambda path: (
             AS_BY_DEFAULT if path == DRAFT_MODEL else ("--speculative-model", path)
         ),
+        **dict.fromkeys(_OF_NODES, as_by_default),
     },
+    of_node=("--node-rank",),
     flags={
         "--disable-radix-cache": ("--no-prefix-caching",),
         "--enable-dp-attention": ("--enable-dp-attention",),
         "--enable-ep-moe": ("--enable-expert-parallel",),
+        "--enable-deepep-moe": ("--moe-a2a-backend", "deepep"),
     },
     arguments=_arguments,
     environment={LONG_CONTEXT: if_on("--allow-long-max-model-len")},

@@ -5,8 +5,9 @@
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from math import prod
 from typing import Any
 
@@ -191,7 +192,7 @@ def expand(
 
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
     """
-    words = words_of(command)
+    words = _of_one_node(command) or words_of(command)
     start = _start(words[:MOST_WORDS])
     if start is None or len(words) > MOST_WORDS:
         raise _unknown_command(words)
@@ -203,6 +204,7 @@ def expand(
     before = reader.read_starter(words[: start.first], before)
     if start.version:
         reader.add(("--engine-version", start.version, *start.words.of_image(start.version)))
+    reader.add(start.words.unsaid(reader.found))
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
@@ -247,6 +249,52 @@ def _version(start: _Start, before: Sequence[str], words: Sequence[str]) -> str 
     if engine in (None, start.engine):
         return value_of("--engine-version", words=before) or of_command
     return of_command
+
+
+def _of_one_node(command: Sequence[str]) -> list[str]:
+    """Return the words of the first of several commands, one per line, that start a server on
+    several nodes; [] for anything else.
+
+    Raises AttncalcError if they differ in more than the node.
+    """
+    lines = command[0].replace("\\\n", " ").splitlines() if len(command) == 1 else []
+    commands = [words for words in map(_words_of_line, lines) if begins_launch(words)]
+    if len(commands) < 2:
+        return []
+    first, *others = (_without_node(words) for words in commands)
+    for other in others:
+        if other != first:
+            pairs = zip_longest(first, other, fillvalue="")
+            one, two = next(pair for pair in pairs if pair[0] != pair[1])
+            raise AttncalcError(
+                f"the commands of several lines start different servers: '{truncate(one)}' and "
+                f"'{truncate(two)}'",
+                "give one of them",
+            )
+    return commands[0]
+
+
+def _words_of_line(line: str) -> list[str]:
+    """Return the words of a line of a shell, without its comment."""
+    with contextlib.suppress(ValueError):  # a quotation mark without its other
+        return shlex.split(line, comments=True)
+    return line.split()
+
+
+def _without_node(words: Sequence[str]) -> list[str]:
+    """Return the words without the options that differ between the nodes of one server."""
+    start = _start(words)
+    assert start is not None
+    left: list[str] = []
+    rest = list(reversed(words))
+    while rest:
+        word = rest.pop()
+        name = hyphens(word.partition("=")[0])
+        if name not in start.words.of_node:
+            left.append(word)
+        elif "=" not in word and name not in start.words.flags and rest:
+            rest.pop()
+    return left
 
 
 def _unknown_command(words: Sequence[str]) -> AttncalcError:
@@ -516,7 +564,7 @@ class _Reader:
             self.use(given.name, known.flags[given.whole])
             return
         named = [name for name in given.argument.names if name in known.names]
-        name = next(iter([*named, *filter(self._options.get, given.argument.names)]))
+        name = next(iter([*named, *filter(self._options.get, given.argument.names)]), given.whole)
         option = self._options.get(name)
         if given.argument.takes_value:
             self._check_twice(given.name, known.names.get(name, option), read)
@@ -524,8 +572,7 @@ class _Reader:
         elif given.whole in self._options:
             assert option
             self.add((given.whole if "/" in option.names[0] else option.name,))
-        else:  # --no-enforce-eager is the default, unless it stands after --enforce-eager
-            assert option
+        elif option:  # --no-enforce-eager is the default, unless it stands after --enforce-eager
             self.found.pop(option.name, None)
 
     def _option(self, name: str) -> Option | None:
@@ -686,6 +733,7 @@ class _Reader:
         """
         typed = _variables(words)
         known = self._start.words.environment
+        known_in_full = self._start.words.arguments and not self._start.words.has_others
         model = None
         self._is_command_read = True  # whose options replace the variables
         around = {name: os.environ[name] for name in known if name in os.environ}
@@ -694,7 +742,9 @@ class _Reader:
         for name, value in (typed | around).items():
             before = dict(self.found)
             reading = known.get(name)
-            if isinstance(reading, str):
+            if isinstance(reading, str) and known_in_full:
+                self.add((reading, value))  # which the version may lack as an argument
+            elif isinstance(reading, str):
                 model = self.read([reading, value]) or model
             elif reading:
                 self.use(name, reading(value))
