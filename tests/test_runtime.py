@@ -314,8 +314,7 @@ def test_data_parallel_ranks_gather_their_tokens_for_the_experts() -> None:
         return parts(on("h100-80gb", "qwen3-30b-a3b", version=version, **divided))
 
     alone, ranks = found("0.27.0", 1)["experts"], found("0.27.0", 8)["experts"]
-    # other backends need not gather all
-    assert (ranks.expected, ranks.low) == (8 * alone.expected, alone.low)
+    assert (ranks.expected, ranks.low) == (8 * alone.expected, 8 * alone.expected * 9 // 10)
     # 0.7 GiB for each communicator: of the world, the ranks and the experts, and up to 0.10 another
     # to broadcast
     outside = [

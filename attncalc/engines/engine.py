@@ -233,19 +233,17 @@ class Engine(Generic[Args]):
 
     # The devices
 
-    def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+    def divide(self, model: ModelSpec, args: Args) -> ModelSpec:
         """Return the part of a model that the devices of one data-parallel rank have together.
-
-        Args:
-            model: The whole model.
-            tp: Tensor-parallel devices, with `ranks_share_tp` those of all ranks.
-            ranks: Data-parallel ranks.
-            expert_parallel: Whether a device has whole experts instead of a part of each.
 
         It is asked if there are several ranks, or whole experts. Raises AttncalcError if the model
         cannot be divided so.
         """
         return model
+
+    def spreads_experts(self, given: Mapping[str, Any]) -> bool:
+        """Return whether an argument that was given implies --enable-expert-parallel."""
+        return False
 
     def loaded(self, model: ModelSpec, args: Args) -> ModelSpec:
         """Return the part of the model that is loaded: options may leave towers out."""

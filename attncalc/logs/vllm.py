@@ -13,7 +13,14 @@ from typing import Any
 
 from ..check import Check
 from ..engines.base import CacheLayout
-from ..engines.vllm.options import DRAFTER_KEYS, DRAFTER_LAYERS, VllmArgs, json_object
+from ..engines.vllm.options import (
+    DEEPEP,
+    DRAFTER_KEYS,
+    DRAFTER_LAYERS,
+    GATHERED,
+    VllmArgs,
+    json_object,
+)
 from ..engines.vllm.versions import RELEASES, VllmVersion, releases_of, vllm_version
 from ..errors import AttncalcError
 from ..search import first_true
@@ -56,6 +63,22 @@ _FREED_BY_STEPS = 2 * GIB
 # Bytes of an allocation that only the attention of an image of many patches asks for.
 _HUGE = 64 * GIB
 _LARGEST = "0.95"
+# {a manager of the exchange of tokens, as logs name it: the value of --all2all-backend}.
+_MANAGERS = {
+    "DeepEPHTAll2AllManager": DEEPEP,
+    "High": DEEPEP,
+    "DeepEPLLAll2AllManager": "deepep_low_latency",
+    "Low": "deepep_low_latency",
+    "DeepEPV2All2AllManager": "deepep_v2",
+    "NixlEPAll2AllManager": "nixl_ep",
+    "PPLXAll2AllManager": "pplx",
+    "PPLX": "pplx",
+    "FlashInferNVLinkOneSidedManager": "flashinfer_nvlink_one_sided",
+    "FlashInferNVLinkTwoSidedManager": "flashinfer_nvlink_two_sided",
+    "FlashInferAllToAllManager": "flashinfer_nvlink_two_sided",
+    "MoriAll2AllManager": "mori_high_throughput",
+    "MoonEPAll2AllManager": "moonep",
+}
 _TABLE = lines_of("vllm")
 _LINES = _TABLE["lines"]
 SIGNS = _LINES["sign"]
@@ -158,6 +181,21 @@ def _settings(text: str) -> dict[str, str]:
             settings[name] = "True"
     if _LINES["no_prefixes"].search(text):
         settings["prefix_caching"] = "False"
+    settings |= _settings_of_drafter(text)
+    manager = settings.pop("exchange", None)
+    if settings.get("dp", "1") != "1":
+        settings["all2all_backend"] = _MANAGERS.get(str(manager), GATHERED)
+    connector = settings.pop("kv_connector", None)
+    if connector:
+        settings["kv_transfer_config"] = json.dumps({"kv_connector": connector})
+    ranks = _LINES["ranks"].search(text)
+    if ranks and not settings.keys() & {"tp", "pp"}:
+        settings["tp"] = ranks[1]
+    return settings | logs.read_weights_dtype(_LINES["quantization"], text)
+
+
+def _settings_of_drafter(text: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
     drafters = [*_LINES["drafter"].finditer(text)]
     if drafters:
         drafter = next((found for found in drafters if found["model"]), drafters[0])
@@ -180,10 +218,7 @@ def _settings(text: str) -> dict[str, str]:
             settings["speculative_config"] = json.dumps(
                 {key: value for key, value in keys if key not in DRAFTER_KEYS}
             )
-    ranks = _LINES["ranks"].search(text)
-    if ranks and not settings.keys() & {"tp", "pp"}:
-        settings["tp"] = ranks[1]
-    return settings | logs.read_weights_dtype(_LINES["quantization"], text)
+    return settings
 
 
 def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) -> LogRefusal | None:

@@ -510,6 +510,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     """
     of = find_engine(request.engine)
     request = _on_machine(request)
+    if request.model.has_experts and of.spreads_experts(request.engine_args):
+        request = dataclasses.replace(request, enable_expert_parallel=True)
     model, weights_dtype = weights_of(request)
     _check_without_cache(request)
     _check_parallelism(request, of)
@@ -533,7 +535,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     model = _loaded(request, of, model, args)
     if not file_type(model):  # another change of the weights starts from the model without a file
         request = dataclasses.replace(request, model=model)
-    part = _on_one_device(request, model, of, tp)
+    part = _on_one_device(request, model, of, args)
     resolved = ResolvedRequest(
         request=request,
         model=part,
@@ -615,6 +617,7 @@ def _complete_args(
         given["device_memory"] = request.gpu.memory
         given["device"] = device
         given["compute_capability"] = request.gpu.compute_capability
+        given["per_node"] = request.gpu.per_node
         given["gpus"] = gpus if of.splits_by_layer else 1
         given["on_cpu"] = request.gpu.is_cpu
     released_kv = of.checkpoint_cache_dtype(model, given.get("engine_version"), device)
@@ -637,6 +640,8 @@ def _complete_args(
         pp=request.pp,
         dcp=request.dcp,
         attn_dp=request.attn_dp,
+        dp=request.dp,
+        enable_expert_parallel=request.enable_expert_parallel,
         source=workload.source,
         max_model_len=workload.context,
         **_facts_of_model(model),
@@ -716,11 +721,14 @@ def file_type(model: ModelSpec) -> str:
     return ""
 
 
-def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: int) -> ModelSpec:
+def _on_one_device(
+    request: FitRequest, model: ModelSpec, of: Engine[Any], args: EngineArgs
+) -> ModelSpec:
     """Return one device's part of the model. Raises AttncalcError if something in it does not
     divide.
     """
     stored = model.stored
+    tp = args.tp
     if tp % request.attn_dp:
         raise AttncalcError(
             f"--attn-dp {request.attn_dp} does not divide --tp {tp}",
@@ -729,9 +737,9 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
         )
     ranks = request.attn_dp if of.ranks_share_tp else request.dp
     part = model
-    if ranks > 1 or request.enable_expert_parallel:
-        key = ("divided", of.name, tp, ranks, request.enable_expert_parallel)
-        part = model.kept(key, lambda: of.divide(model, tp, ranks, expert_parallel=key[-1]))
+    if ranks > 1 or args.enable_expert_parallel:
+        key = ("divided", of.name, tp, ranks, *args.split_of_experts)
+        part = model.kept(key, lambda: of.divide(model, args))
     # the files' bytes are divided as the parameters are
     if stored is not None and part is not model:
         here = int(params(part).total)
@@ -863,6 +871,11 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
         raise AttncalcError(
             "--enable-expert-parallel needs a mixture of experts, which this model is not",
             "leave it out: --dp runs replicas of this model",
+        )
+    if request.engine_args.get("num_redundant_experts") and not request.enable_expert_parallel:
+        raise AttncalcError(
+            "--num-redundant-experts needs --enable-expert-parallel",
+            "add it: only whole experts have copies",
         )
     if request.attn_dp > 1 and request.dp > 1:
         raise clash("--attn-dp", "--dp", "SGLang has either ranks of attention or replicas")

@@ -58,12 +58,16 @@ def share_of_replicas(resolved: ResolvedRequest) -> str:
 def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
     """Return a command as a table: its lines end with a backslash, so that they can be pasted. None
     without one.
+
+    Below a header, as of a change, only the first of several nodes has its whole command.
     """
+    whole_nodes = 1 if header else 2
     if command is None:
         return ()
     own = re.search(rf"(?<!\S){OWN_FOLDER}\S+", command)
     if own:
         where = f"{own[0]} stands for the folder of your weights"
         header = f"{header} {where}:".lstrip()
-    rows = tuple((line,) for line in command_lines(command, WIDTH - 2))
+    lines = command_lines(command, WIDTH - 2, whole_nodes=whole_nodes)
+    rows = tuple((line,) for line in lines)
     return (Table((LABEL._replace(header=header),), rows, code=True),)

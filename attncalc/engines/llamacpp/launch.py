@@ -6,6 +6,7 @@ from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
 from ...model import ModelSpec
 from ...units import GIB, truncate
+from ..arguments import arguments_of
 from ..engine import AUTO
 from ..launch import (
     DRAFT_MODEL,
@@ -332,11 +333,6 @@ WORDS = LaunchWords(
         **dict.fromkeys(("-c", "--ctx-size"), _context),
         **dict.fromkeys(("-fa", "--flash-attn"), lambda mode: ("--flash-attn", mode or "on")),
         **dict.fromkeys(
-            ("-b", "--batch-size", "-tb", "--threads-batch", "--cache-ram", "--cache-reuse"),
-            not_used,
-        ),
-        **dict.fromkeys(("--slot-save-path", "--defrag-thold", "--prompt"), not_used),
-        **dict.fromkeys(
             ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"
         ),
         **dict.fromkeys(("-hff", "--hf-file"), _type_of_file),
@@ -348,23 +344,12 @@ WORDS = LaunchWords(
         ),
         "--spec-draft-type-k": "--kv-dtype-k-draft",
         "--spec-draft-type-v": "--kv-dtype-v-draft",
-        **dict.fromkeys(("--spec-draft-n-min", "--draft-min", "--draft-n-min"), not_used),
-        **dict.fromkeys(
-            ("--spec-draft-p-min", "--draft-p-min", "--spec-draft-p-split", "--draft-p-split"),
-            not_used,
-        ),
     },
-    flags={
-        **dict.fromkeys(
-            ("--cont-batching", "-cb", "--context-shift", "--slots", "--no-slots"), NOT_USED
-        ),
-        **dict.fromkeys(
-            ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "--mmproj-offload"), NOT_USED
-        ),
-        **dict.fromkeys(_EMBEDS, ADDS_NOTHING),
-    },
+    flags=dict.fromkeys(_EMBEDS, ADDS_NOTHING),
     defaults_with=dict.fromkeys(_EMBEDS, ("--ubatch", str(DEFAULT_UBATCH))),
-    unmodelled=("--no-mmproj-offload", "--mmproj-url", "-mmu"),
+    # its tools have arguments of their own, and builds come daily
+    arguments=lambda version: arguments_of("llamacpp", "llama.cpp", None),
+    has_others=True,
     environment={
         **_VISIBLE,
         **{
@@ -395,7 +380,7 @@ BENCH_WORDS = WORDS._replace(
     example="llama-bench -m FILE -p 512",
     program=re.compile(r"(?:.*/)?llama-bench(?:\.exe)?"),
     names={**WORDS.names, **dict.fromkeys(("-p", "--n-prompt", "-n", "--n-gen"), _longest)},
-    unmodelled=(*WORDS.unmodelled, "-pg", "-d", "--n-depth"),
+    unmodelled=("-pg", "-d", "--n-depth"),
 )
 
 

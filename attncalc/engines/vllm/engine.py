@@ -13,7 +13,14 @@ from ...units import BYTES, GIB, count, dtype, human
 from ..base import CacheLayout, Limits, Pool
 from ..ds_mla import cache_roles, has_pools, picks_latents
 from ..engine import AttentionSplit, Engine, HostCache, Refusal, SmallerStep
-from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
+from ..options import (
+    DraftOptions,
+    ExpertOptions,
+    LoraOptions,
+    PagedOptions,
+    VersionOptions,
+    capability,
+)
 from ..without_cache import StepLayout
 from .architectures import missing_model
 from .backends import missing_backend
@@ -39,7 +46,7 @@ class Vllm(Engine[VllmArgs]):
     name = "vllm"
     title = "vLLM"
     args = VllmArgs
-    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, VllmOptions)
+    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, ExpertOptions, VllmOptions)
     splits = frozenset({"pp", "dcp"})
     dtype_of_fp32 = "bf16"  # _resolve_auto_dtype in config/model.py
     larger_shares = ("0.95",)
@@ -137,10 +144,16 @@ class Vllm(Engine[VllmArgs]):
             return step_layout(args)
         return layout(specs, args)
 
-    def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+    def divide(self, model: ModelSpec, args: VllmArgs) -> ModelSpec:
         from ..expert_parallel import divide_experts  # most models are on one rank
 
-        return divide_experts(model, tp, ranks, expert_parallel=expert_parallel)
+        return divide_experts(
+            model,
+            args.tp,
+            args.dp,
+            expert_parallel=args.enable_expert_parallel,
+            redundant=args.num_redundant_experts or 0,
+        )
 
     def share(self, args: VllmArgs, devices: int) -> str:
         return args.version.utilization
@@ -229,14 +242,12 @@ class Vllm(Engine[VllmArgs]):
         With LMCache each GPU has a part of it, and latents of MLA are in the first GPU's
         (save_only_first_rank).
         """
-        if not args.kv_offloading_size:
+        if not args.caches_on_host:
             return None
-        offloads_once = (
-            cast("VllmLayout", layout).offloads_once and args.kv_offloading_backend != "lmcache"
-        )
+        offloads_once = cast("VllmLayout", layout).offloads_once and not args.offloads_to_lmcache
         copies = 1 if offloads_once else args.tp * args.pp
         size = symbol(
-            "kv_offloading_size", args.kv_offloading_size, "bytes of host memory for all GPUs"
+            "kv_offloading_size", args.offloaded_size, "bytes of host memory for all GPUs"
         )
         return HostCache(
             quantity(size // symbol("copies", copies, "GPUs whose caches are stored")), copies
@@ -271,7 +282,12 @@ class Vllm(Engine[VllmArgs]):
                 "an indexer picks on GPUs of compute capability 12",
                 "Use vLLM 0.24 or later and leave --kv-dtype out: the default is fp8_ds_mla there.",
             )
-        missing = missing_model(model, args) or refusal_without_cache(args)
+        missing = (
+            missing_model(model, args)
+            or refusal_without_cache(args)
+            or _refused_connector(args)
+            or _refused_copies(args)
+        )
         if missing:
             return missing
         if args.device.startswith(("NVIDIA", "AMD")):
@@ -294,6 +310,32 @@ class Vllm(Engine[VllmArgs]):
         ranks = args.tp * dp
         fields = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
         return AttentionSplit(f"--tp 1 --dp {ranks} --enable-expert-parallel", fields)
+
+
+def _refused_copies(args: VllmArgs) -> Refusal | None:
+    """Return why experts cannot be moved or copied (ParallelConfig in config/parallel.py)."""
+    if args.num_redundant_experts and not args.enable_eplb:
+        return Refusal("redundant experts need --enable-eplb", "Add it.")
+    if args.enable_eplb and not args.enable_expert_parallel:
+        return Refusal("--enable-eplb needs --enable-expert-parallel", "Add it.")
+    if args.enable_eplb and args.tp * args.dp == 1:
+        return Refusal(
+            "--enable-eplb moves experts between GPUs, and there is one", "Leave it out."
+        )
+    return None
+
+
+def _refused_connector(args: VllmArgs) -> Refusal | None:
+    """Return that a connector needs the hybrid KV-cache manager off, and it is on
+    (KVConnectorFactory.create_connector).
+    """
+    if args.supports_hybrids or args.without_hybrid_manager:
+        return None
+    return Refusal(
+        f"{args.connector_name} of vLLM {args.version.name} does not support the hybrid KV-cache "
+        "manager, which is on",
+        "Add --disable-hybrid-kv-cache-manager.",
+    )
 
 
 ENGINE = Vllm()

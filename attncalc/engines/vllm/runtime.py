@@ -8,7 +8,7 @@ starts of 0.15 to 0.20 on an H100 (llm-d-incubation/llm-d-planner, pull request 
 public logs; `versions.py` lists what changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...hardware import FREE_OF_UNIFIED
 from ...quantity import Quantity, maximum, quantity, symbol
@@ -17,7 +17,7 @@ from ...units import BYTES, GIB, MIB, count, human
 from ..runtime import ESTIMATE_NOTE, RuntimeFacts, RuntimeMemory, RuntimePart, missed
 from .encoder import divides_tower, encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
-from .options import VllmArgs
+from .options import DEEPEP, VllmArgs
 from .profile import HOPPER, RUNS, UNQUANTIZED, Profile, expert_ranks
 from .versions import VllmVersion
 
@@ -68,6 +68,8 @@ _BESIDE_KNOWN = (900, 2000, 4000)
 _JETSONS = ((8, 7), (11, 0))
 # Percent: the default of gpu_memory_utilization from 0.20 on.
 _LARGEST_DEFAULT_SHARE = 92
+# The bytes between the ends of a part from which on a note names what narrows them.
+_WIDE = 3 * GIB
 
 
 def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
@@ -75,11 +77,13 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     profile = Profile(with_limits_of_profile(facts))
     passes = [part for part in (profile.activations(), profile.workspace()) if part]
     items, terms = encoder(profile.facts, passes) or (None, ())
-    parts = [
+    found = [
         *passes,
         items,
         profile.received(),
         profile.sampler_states(),
+        profile.balancer(),
+        profile.exchange(),
         _outside_torch(profile.facts),
         _loading(profile.facts),
     ]
@@ -91,9 +95,10 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
         is_subtracted = False
     # without a cache nothing is measured, and all of the GPU is there for them
     if is_subtracted or facts.args.without_cache:
-        parts.append(graphs)
+        found.append(graphs)
     elif graphs:
         later = _captured_later(facts, graphs)
+    parts = tuple(part for part in found if part)
     numerator, denominator = facts.share
     outside_share = facts.gpu.memory * (denominator - numerator) // denominator
     room = outside_share - (facts.gpu.other_memory or 0) + int(passes[0].expected)
@@ -101,8 +106,13 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     if not facts.args.version.v0:
         room -= int(profile.sampler)
     return RuntimeMemory(
-        tuple(part for part in parts if part is not None),
-        (*_notes(facts), *profile.notes()),
+        parts,
+        (
+            *_notes(facts),
+            *profile.notes(),
+            *profile.exchange_notes(),
+            *_range_notes(profile.facts, parts),
+        ),
         tuple(term for term in (*profile.terms(), *terms) if term[2]),
         outside=(later,) if later else (),
         room_outside=room if later else None,
@@ -398,7 +408,7 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     graphs = 2 * (piecewise - 1)
     if decodes:
         graphs = graphs + full - 1
-    if facts.args.max_num_seqs:
+    if facts.args.max_num_seqs or expert_ranks(facts) > 1:
         low = int(first + graphs * full_graph) * 2 // 5
     else:
         low = int(first) // 2
@@ -555,6 +565,28 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
         names = f"{', '.join(assumed[:-1])} and {assumed[-1]}"
         notes.insert(0, f"{names} are assumed: the runtime memory depends on them.")
     return tuple(notes)
+
+
+def _range_notes(facts: RuntimeFacts[VllmArgs], parts: Sequence[RuntimePart]) -> Iterator[str]:
+    """Yield which part of data-parallel ranks has most of a wide range, and what narrows it."""
+    if expert_ranks(facts) == 1:
+        return
+    widest = max(parts, key=lambda part: part.high - part.low)
+    limits = facts.limits
+    narrower = {
+        "experts": (
+            f"--max-num-batched-tokens {limits.max_num_batched_tokens // 4}",
+            "the experts' workspace",
+        ),
+        "cuda_graphs": (f"--max-num-seqs {limits.max_num_seqs // 4}", "CUDA graphs"),
+    }
+    is_known = facts.args.use_deep_gemm is not None or facts.args.exchange != DEEPEP
+    is_wide = widest.high - widest.low > _WIDE and is_known
+    if is_wide and widest.name in narrower:
+        option, what = narrower[widest.name]
+        low = human(Quantity(widest.low), BYTES)
+        high = human(Quantity(widest.high), BYTES)
+        yield f"{option} narrows the range most, of which {low} to {high} are {what}."
 
 
 def _share_notes(facts: RuntimeFacts[VllmArgs]) -> Iterator[str]:

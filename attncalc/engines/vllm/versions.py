@@ -53,6 +53,25 @@ RELEASES = (
 )
 _MIXTURES = ("deepseek_v2", "qwen2_moe", "granitemoe")
 _SCRATCH_OF_FLASHINFER = 12
+_CONNECTORS = frozenset(
+    {
+        "DecodeBenchConnector",
+        "MooncakeConnector",
+        "MultiConnector",
+        "NixlConnector",
+        "OffloadingConnector",
+        "SimpleCPUOffloadConnector",
+    }
+)
+_CONNECTORS_OF_22 = frozenset(
+    {
+        "ExampleHiddenStatesConnector",
+        "LMCacheMPConnector",
+        "MooncakeStoreConnector",
+        "NixlPullConnector",
+        "NixlPushConnector",
+    }
+)
 _INKLING = ("inkling_text", "inkling_mm_model")
 
 
@@ -65,6 +84,8 @@ class VllmVersion(Version):
     utilization = by_version(
         {(): "0.9", (0, 20): "0.92"}, "gpu_memory_utilization in config/cache.py"
     )
+    # --swap-space is an option, which V1 does not use.
+    has_swap_space = until((0, 18), "add_cli_args in engine/arg_utils.py")
 
     # How layers are grouped, and the size of their blocks
 
@@ -138,6 +159,36 @@ class VllmVersion(Version):
     )
     # Blocks of the cache can be copied to host memory.
     has_kv_offloading = since((0, 11, 1), "kv_offloading_size in config/cache.py")
+    # Connectors of --kv-transfer-config that support the hybrid KV-cache manager.
+    #
+    # LMCacheMPConnector is LMCache's own class from 0.22 on, which supports it in LMCache 0.5.6.
+    connectors_of_hybrids: Switch[frozenset[str]] = by_version(
+        {
+            (): frozenset(),
+            (0, 18): frozenset({"NixlConnector"}),
+            (0, 19): frozenset({"NixlConnector", "SimpleCPUOffloadConnector"}),
+            (0, 20): frozenset({"MooncakeConnector", "NixlConnector", "SimpleCPUOffloadConnector"}),
+            (0, 21): _CONNECTORS,
+            (0, 22): _CONNECTORS | _CONNECTORS_OF_22,
+            (0, 30): _CONNECTORS | _CONNECTORS_OF_22 | {"MoRIIOConnector", "HiSparseConnector"},
+        },
+        "subclasses of SupportsHMA in distributed/kv_transfer/kv_connector/v1",
+    )
+    # The hybrid KV-cache manager stays on for these; before, any connector turned it off.
+    asks_connectors = since((0, 22), "VllmConfig.__post_init__ in config/vllm.py")
+    # --no-disable-hybrid-kv-cache-manager keeps it on.
+    can_keep_hybrid_manager = since(
+        (0, 13), "disable_hybrid_kv_cache_manager in config/scheduler.py, whose default is None"
+    )
+    # The connector of --kv-offloading-backend lmcache.
+    connector_of_lmcache = by_version(
+        {(): "LMCacheConnectorV1", (0, 23): "LMCacheMPConnector"},
+        "_post_init_kv_transfer_config in config/vllm.py",
+    )
+    # EPLB's arguments are one JSON.
+    has_eplb_config = since((0, 10, 2), "eplb_config in config/parallel.py")
+    # EPLB has a buffer for the experts of one layer from its start, and not while it moves them.
+    holds_eplb_buffer = since((0, 12), "expert_buffer in distributed/eplb/eplb_state.py")
     # Tensor-parallel GPUs share one copy of MLA's latents there; 'plain': only if all layers cache
     # the same.
     offloads_latents_once: Switch[Literal["never", "plain", "always"]] = by_version(
@@ -551,6 +602,27 @@ class VllmVersion(Version):
     broadcasts_to_experts = until(
         (0, 11), "VLLM_ALL2ALL_BACKEND in envs.py, NaiveAll2AllManager in all2all.py"
     )
+    # --nnodes starts workers on several nodes, as only Ray did before.
+    has_nnodes = since((0, 11, 1), "nnodes in config/parallel.py")
+    # --all2all-backend pplx is still there; later it is allgather_reducescatter.
+    has_pplx = until((0, 17), "all2all_backend in config/parallel.py")
+    # --all2all-backend is an option, which was the variable VLLM_ALL2ALL_BACKEND.
+    has_all2all_option = since((0, 11, 1), "all2all_backend in engine/arg_utils.py")
+    # Experts with a place for each token take those of a whole step, 256 by default. Before, steps
+    # were cut into chunks of 256.
+    batches_whole_steps = since((0, 20), "use_batched_dp_moe in config/parallel.py")
+    # On Hopper GPUs FlashInfer's CUTLASS kernel runs whole experts in FP8, and not DeepGEMM.
+    prefers_cutlass_experts = since(
+        (0, 17), "_get_priority_backends in layers/fused_moe/oracle/fp8.py"
+    )
+    # The profile has a workspace for a whole chunk, whatever tokens a GPU receives.
+    profiles_worst_experts = between(
+        (0, 12), (0, 18), "_allocate_buffers in layers/fused_moe/modular_kernel.py"
+    )
+    # DeepGEMM's workspace has its inputs in FP8, and not in 16 bits.
+    packs_inputs_of_experts = since(
+        (0, 31), "_fp8_workspace_shape in layers/fused_moe/experts/deep_gemm_moe.py"
+    )
     # Memory outside PyTorch was measured with tensor parallelism on Hopper.
     links_were_measured = until(
         (0, 21), "measured: the controlled starts on H100s are of 0.15 to 0.20"
@@ -567,7 +639,8 @@ class VllmVersion(Version):
     captures_largest_step = since(
         (0, 31), "uniform_decode_sizes in _set_cudagraph_sizes (config/vllm.py)"
     )
-    _counts_states = since((0, 27), "memory_profiling in utils/mem_utils.py")
+    # What is allocated between loading and the profile is counted.
+    counts_what_is_held = since((0, 27), "memory_profiling in utils/mem_utils.py")
     _has_second_runner = since((0, 12), "VLLM_USE_V2_MODEL_RUNNER in envs.py")
     _subtracts_graphs = since((0, 20), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py")
     _subtracts_graphs_if_asked = since(
@@ -680,7 +753,7 @@ class VllmVersion(Version):
         """Return whether the memory that the second runner allocates before the profile is
         counted.
         """
-        return v2_runner and self._counts_states
+        return v2_runner and self.counts_what_is_held
 
 
 _REFUSED_SIZE = re.compile(

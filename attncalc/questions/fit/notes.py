@@ -213,7 +213,11 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
         layers.mlp.n_experts or 0 for _, layers in resolved.request.model.groups() if layers.mlp
     )
     here = f"each GPU has a part of all {count(experts)} experts"
-    if resolved.request.enable_expert_parallel:
+    copies = resolved.request.engine_args.get("num_redundant_experts") or 0
+    if copies:
+        each = (experts + copies) // devices
+        here = f"a GPU has {count(each)} of {count(experts)} experts and {count(copies)} copies"
+    elif resolved.request.enable_expert_parallel:
         here = (
             f"a GPU has at most {count(-(-experts // devices))} of {count(experts)} experts of a "
             "layer"
@@ -229,15 +233,11 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
             f"{plural(resolved.devices // resolved.args.attn_dp, 'GPU')} divide the batch: all "
             f"figures are per rank. All ranks together hold {together} concurrent requests."
         )
-        yield (
-            "The experts' workspace is that for the tokens of all ranks, which are gathered by "
-            "default. Other backends "
-            "(--all2all-backend) need less, and buffers of their own, which are not counted."
-            if not resolved.engine.ranks_share_tp
-            else "The experts' workspace is that for one rank's tokens. Backends that gather the "
-            "tokens of all ranks "
-            "need more, and buffers for the exchange of tokens between ranks are not counted."
-        )
+        if resolved.engine.ranks_share_tp:
+            yield (
+                "The experts' workspace is that for one rank's tokens. Backends that gather the "
+                "tokens of all ranks need more."
+            )
 
 
 def _old_file_notes(resolved: ResolvedRequest) -> Iterator[str]:

@@ -6,7 +6,13 @@ from typing import Annotated, Any, TypedDict
 
 from ...engines import ENGINES, find_engine
 from ...engines.llamacpp.options import LlamacppOptions
-from ...engines.options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
+from ...engines.options import (
+    DraftOptions,
+    ExpertOptions,
+    LoraOptions,
+    PagedOptions,
+    VersionOptions,
+)
 from ...engines.sglang.options import SglangOptions
 from ...engines.transformers.options import TransformersOptions
 from ...engines.vllm.options import VllmOptions
@@ -210,6 +216,7 @@ class EngineOptions(
     PagedOptions,
     DraftOptions,
     LoraOptions,
+    ExpertOptions,
     VllmOptions,
     SglangOptions,
     LlamacppOptions,
@@ -237,7 +244,7 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Workload": (SizeOptions, CacheDtypeOptions),
     "Users": (UserOptions,),
     "GPUs and engine": (DeploymentOptions, VersionOptions),
-    "Several engines": (PagedOptions, DraftOptions, LoraOptions),
+    "Several engines": (PagedOptions, DraftOptions, LoraOptions, ExpertOptions),
     "vLLM": (VllmOptions,),
     "SGLang": (SglangOptions,),
     "llama.cpp": (LlamacppOptions,),
