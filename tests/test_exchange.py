@@ -266,3 +266,16 @@ def test_deepep_of_sglang_has_buffers_for_both_kernels() -> None:
     assert buffers() == normal + low_latency
     assert buffers(deepep_mode="normal") == normal
     assert buffers(deepep_mode="low_latency") == low_latency
+
+
+@pytest.mark.parametrize(
+    ("version", "backend", "code"),
+    [("0.23.0", "deepep_v2", 1), ("0.24.0", "deepep_v2", 0), ("0.24.0", "mori", 1)],
+)
+def test_a_backend_that_a_version_lacks_is_refused(
+    ask: Ask, version: str, backend: str, code: int
+) -> None:
+    answer = ask(*FIT, "--engine-version", version, "--all2all-backend", backend)
+    assert answer.code == code
+    refused = f"vLLM {version} has no --all2all-backend {backend}"
+    assert (refused in " ".join(answer.out.split())) == (code == 1)

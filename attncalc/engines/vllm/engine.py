@@ -286,7 +286,7 @@ class Vllm(Engine[VllmArgs]):
             missing_model(model, args)
             or refusal_without_cache(args)
             or _refused_connector(args)
-            or _refused_copies(args)
+            or _refused_experts(args)
         )
         if missing:
             return missing
@@ -312,8 +312,17 @@ class Vllm(Engine[VllmArgs]):
         return AttentionSplit(f"--tp 1 --dp {ranks} --enable-expert-parallel", fields)
 
 
-def _refused_copies(args: VllmArgs) -> Refusal | None:
-    """Return why experts cannot be moved or copied (ParallelConfig in config/parallel.py)."""
+def _refused_experts(args: VllmArgs) -> Refusal | None:
+    """Return why experts cannot be moved or copied, or get no tokens (ParallelConfig in
+    config/parallel.py).
+    """
+    backend = args.all2all_backend
+    known = args.version.all2all_backends
+    if backend and backend not in known:
+        return Refusal(
+            f"vLLM {args.version.name} has no --all2all-backend {backend}",
+            f"Use one of {', '.join(sorted(known))}.",
+        )
     if args.num_redundant_experts and not args.enable_eplb:
         return Refusal("redundant experts need --enable-eplb", "Add it.")
     if args.enable_eplb and not args.enable_expert_parallel:

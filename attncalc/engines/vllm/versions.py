@@ -72,6 +72,16 @@ _CONNECTORS_OF_22 = frozenset(
         "NixlPushConnector",
     }
 )
+_BACKENDS = frozenset(
+    {"allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency", "naive", "pplx"}
+)
+_BACKENDS_OF_11 = _BACKENDS | {"flashinfer_all2allv"}
+_BACKENDS_OF_18 = _BACKENDS_OF_11 | {
+    "flashinfer_nvlink_one_sided",
+    "flashinfer_nvlink_two_sided",
+    "nixl_ep",
+}
+_BACKENDS_OF_23 = _BACKENDS_OF_18 | {"mori_high_throughput", "mori_low_latency"}
 _INKLING = ("inkling_text", "inkling_mm_model")
 
 
@@ -604,6 +614,19 @@ class VllmVersion(Version):
     )
     # --nnodes starts workers on several nodes, as only Ray did before.
     has_nnodes = since((0, 11, 1), "nnodes in config/parallel.py")
+    # Values of --all2all-backend. allgather_reducescatter stands for naive, which it replaced.
+    all2all_backends: Switch[frozenset[str]] = by_version(
+        {
+            (): _BACKENDS,
+            (0, 11): _BACKENDS_OF_11,
+            (0, 15): _BACKENDS_OF_11 | {"mori"},
+            (0, 18): _BACKENDS_OF_18 | {"mori"},
+            (0, 23): _BACKENDS_OF_23,
+            (0, 24): _BACKENDS_OF_23 | {"deepep_v2"},
+            (0, 31): _BACKENDS_OF_23 | {"deepep_v2", "moonep"},
+        },
+        "All2AllBackend in config/parallel.py, VLLM_ALL2ALL_BACKEND in envs.py",
+    )
     # --all2all-backend pplx is still there; later it is allgather_reducescatter.
     has_pplx = until((0, 17), "all2all_backend in config/parallel.py")
     # --all2all-backend is an option, which was the variable VLLM_ALL2ALL_BACKEND.
