@@ -8,12 +8,14 @@ from functools import cache
 from typing import Any, Literal
 
 from ..attention.linear import GatedDeltaNet
+from ..cost.params import params
+from ..engines.multi_token import prediction_layers
 from ..engines.runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from ..records import NamedTuple
-from ..units import BYTES, human
+from ..units import BYTES, dtype, human
 from .request import ResolvedRequest, Share
 from .weight_format import multiplied_as, weight_format
 from .weights import Weights, weights
@@ -221,6 +223,7 @@ def _estimates(
     and looks at neither: the budget of one cell of a sweep then holds for others (tracing.py).
     """
     unquantized = _unquantized(resolved, facts.model)
+    predicting = _prediction_in_files(resolved, facts.model)
 
     def reserve_for(batch: int, context: int) -> Reserve:
         args = resolved.engine.for_batch(facts.args, batch)
@@ -236,13 +239,14 @@ def _estimates(
         if unquantized:
             note = (
                 f"warning: some checkpoints in {resolved.weights_dtype} leave attention in 16 "
-                "bits, which "
-                f"takes {human(Quantity(unquantized.high), BYTES)} more. The name or config.json "
-                "of yours decides."
+                f"bits, which takes {human(Quantity(unquantized.high), BYTES)} more. --keep or "
+                "--weights-size says what yours does."
             )
             runtime = runtime._replace(
                 parts=(*runtime.parts, unquantized), notes=(*runtime.notes, note)
             )
+        if predicting:
+            runtime = runtime._replace(parts=(*runtime.parts, predicting))
         return _as_logged(Reserve(runtime.total, runtime.low, runtime.high, runtime), resolved)
 
     if resolved.engine.runtime_grows:
@@ -301,6 +305,20 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
     if more:
         return RuntimePart("unquantized_weights", label, 0, Quantity(0), more, source)
     return None
+
+
+def _prediction_in_files(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | None:
+    """Return what the weights take beyond the estimate if the files of --weights-size do not have
+    the layers for multi-token prediction, which were taken off (`with_size`).
+    """
+    if resolved.request.weights_size is None:
+        return None
+    layers = prediction_layers(model, 1)
+    if layers is None:
+        return None
+    more = int(params(layers).total) * dtype(model.dtype).bits // 8
+    label = "weights, if no layers for multi-token prediction are in the files"
+    return RuntimePart("no_prediction_layers", label, 0, Quantity(0), more, "--weights-size")
 
 
 def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:

@@ -81,16 +81,21 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
 
 
 def given_checkpoint(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return --served-model as a checkpoint in --weights-dtype, as fields of FitRequest.
+    """Return --served-model as a checkpoint in --weights-dtype, as fields of FitRequest. There is
+    none if it is not given, and other options tell how the checkpoint stores its weights.
 
     One whose name has the dtype, as org/name-FP8, is not converted to it; another one may be, if
     the engine can.
     """
     served = values.get("served_model")
     weights_dtype = values.get("weights_dtype")
-    if served is None or weights_dtype is None:
+    if weights_dtype is None:
         return {}
-    fields = {"checkpoints": {weights_dtype: served}}
+    if served is None:
+        # a known checkpoint may be another than the one that these options tell of
+        is_told = values.get("keep") is not None or values.get("weights_size") is not None
+        return {"checkpoints": {}} if is_told else {}
+    fields: dict[str, Any] = {"checkpoints": {weights_dtype: served}}
     copy = unquantized(served)
     if copy is not None and copy[1] == weights_dtype:
         fields["checkpoint"] = served
