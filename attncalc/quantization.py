@@ -283,6 +283,16 @@ class Quantization(NamedTuple):
         return _scheme_of(self, layer, role, matrix)
 
 
+class StoredAs(NamedTuple):
+    """How a known checkpoint stores a model's matrices."""
+
+    repository: str  # 'nvidia/Qwen3.6-27B-NVFP4'
+    quantization: Quantization
+    kv_dtype: str | None  # the dtype of the cache that it asks for; None for the model's
+    words: str  # what it does with attention: 'attention in fp8'
+    differs: bool  # whether other checkpoints of the model may leave other parts in 16 bits
+
+
 @cache
 def module_names(
     layer: int, role: Role, matrix: str, model_type: str = "", method: str = ""

@@ -2,6 +2,7 @@
 a model.
 """
 
+import shlex
 from typing import Any
 
 import pytest
@@ -174,12 +175,73 @@ def test_files_of_a_size_are_not_replaced_by_narrower_ones(ask: Ask) -> None:
     assert not any("--weights-dtype" in flag for flag in flags["--weights-size 34GB"])
 
 
+# The usual checkpoint
+
+
+def test_a_dtype_is_that_of_the_usual_checkpoint_and_says_so(ask: Ask) -> None:
+    words = ["qwen3.6-27b", "--weights-dtype", "int4", "--gpu", "l40s", "-c", "32K"]
+    text = " ".join(ask("fit", *words).out.split())
+    assert (
+        "--weights-dtype int4 is as in cyankiwi/Qwen3.6-27B-AWQ-INT4: attention in int4. --keep or "
+        "--weights-size sets others." in text
+    )
+    # that with attention in 16 bits is QuantTrio's
+    assert "warning: weights of other checkpoints in int4 take up to" in text
+    assert weights_of("qwen3.6-27b", weights_dtype="int4") == weights_of(
+        "cyankiwi/Qwen3.6-27B-AWQ-INT4"
+    )
+
+
+def test_the_cache_is_as_the_usual_checkpoint_asks() -> None:
+    given = {"weights_dtype": "nvfp4", "gpu": "rtx-5090", "context": 8192, "max_num_seqs": 16}
+    assert fit("qwen3.6-27b", **given).resolved.args.kv_dtype.name == "fp8"  # type: ignore[arg-type]
+
+
+def test_other_checkpoints_are_the_range() -> None:
+    given = {"weights_dtype": "int4", "gpu": "h200", "context": 8192}
+    reserve = fit("qwen3.6-27b", **given).budget.reserve  # type: ignore[arg-type]
+    assert reserve is not None
+    (part,) = [one for one in reserve.runtime.parts if one.name == "unquantized_weights"]
+    usual = weights_of("cyankiwi/Qwen3.6-27B-AWQ-INT4")
+    smallest = weights_of("RedHatAI/Qwen3.8-27B-INT4")
+    largest = weights_of("QuantTrio/Qwen3.6-27B-AWQ")
+    assert (part.low, part.high) == (smallest - usual, largest - usual)
+
+
+def test_a_dense_model_of_which_all_checkpoints_are_alike_has_no_note(ask: Ask) -> None:
+    text = ask("fit", "qwen3-32b", "--weights-dtype", "int4", "--gpu", "l40s", "-c", "8K").out
+    assert "is as in" not in text
+    assert "other checkpoints" not in text
+
+
+@each("words", [
+    "--keep attention", "--weights-size 19GB", "--served-model QuantTrio/Qwen3.6-27B-AWQ",
+])  # fmt: skip
+def test_what_is_told_replaces_the_usual_checkpoint(ask: Ask, words: str) -> None:
+    given = ["qwen3.6-27b", "--weights-dtype", "int4", "--gpu", "l40s", "-c", "32K"]
+    text = " ".join(ask("fit", *given, *words.split()).out.split())
+    assert "cyankiwi/Qwen3.6-27B-AWQ-INT4:" not in text
+
+
 @each("words", ["--keep linear-attention", "--weights-size 25GB"])
 def test_no_known_checkpoint_stands_for_what_is_told(ask: Ask, words: str) -> None:
     given = ["qwen3.6-27b", "--weights-dtype", "int4", "--gpu", "l40s", "-c", "32K", *words.split()]
     assert ask("fit", *given, "--json").document["launch_command"] is None
     named = ask("fit", *given, "--served-model", "my/Qwen3.6-27B-AWQ", "--json").document
     assert named["launch_command"].startswith("vllm serve my/Qwen3.6-27B-AWQ ")
+
+
+@each("repository", ["cyankiwi/Qwen3.6-27B-AWQ-INT4", "nvidia/Qwen3.6-27B-NVFP4"])
+def test_a_name_and_the_dtype_of_that_checkpoint_have_the_same_figures(
+    ask: Ask, repository: str
+) -> None:
+    dtype = "nvfp4" if "NVFP4" in repository else "int4"
+    words = ["--gpu", "h100", "-c", "32K", "--engine", "vllm", "--json", "--reserve", "5GiB"]
+    typed = ask("fit", "qwen3.6-27b", "--weights-dtype", dtype, *words).document
+    named = ask("fit", repository, *words).document
+    assert typed["results"] == named["results"]
+    back = ask("fit", *words[:4], *words[6:], "--", *shlex.split(typed["launch_command"])).document
+    assert back["launch_command"] == typed["launch_command"]
 
 
 def test_files_and_their_config_have_the_same_kernels() -> None:

@@ -11,7 +11,7 @@ from ..engines.multi_token import PREDICT_TOKENS, prediction_layers
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity
-from ..quantization import LINEAR, PART, Quantization, Role, Scheme
+from ..quantization import LINEAR, PART, Quantization, Role, Scheme, StoredAs
 from ..units import BYTES, DType, dtype, human
 from .weight_format import as_weights, released_dtype
 
@@ -60,6 +60,14 @@ def with_kept(model: ModelSpec, weights_dtype: str | None, kept: Sequence[str]) 
         "", tuple(schemes), ignored=tuple(f"{PART}{role}" for role in sorted(kept_roles))
     )
     return _quantized(model, weights_dtype, quantization)
+
+
+def with_layout(model: ModelSpec, weights_dtype: str, layout: StoredAs) -> ModelSpec:
+    """Return the model with its matrices as a known checkpoint stores them, and the dtype of the
+    cache that it asks for.
+    """
+    quantized = _quantized(model, weights_dtype, layout.quantization)
+    return dataclasses.replace(quantized, kv_dtype=layout.kv_dtype or model.kv_dtype)
 
 
 def _quantized(model: ModelSpec, weights_dtype: str, quantization: Quantization) -> ModelSpec:

@@ -3,7 +3,7 @@ the cache.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Literal
 
@@ -14,9 +14,11 @@ from ..engines.runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
+from ..quantization import StoredAs
 from ..records import NamedTuple
 from ..units import BYTES, dtype, human
-from .request import ResolvedRequest, Share
+from .kept_weights import with_layout
+from .request import ResolvedRequest, Share, usual_layouts
 from .weight_format import multiplied_as, weight_format
 from .weights import Weights, weights
 
@@ -237,11 +239,7 @@ def _estimates(
         if others:
             runtime = runtime._replace(parts=(*runtime.parts, others))
         if unquantized:
-            note = (
-                f"warning: some checkpoints in {resolved.weights_dtype} leave attention in 16 "
-                f"bits, which takes {human(Quantity(unquantized.high), BYTES)} more. --keep or "
-                "--weights-size says what yours does."
-            )
+            note = _unquantized_note(resolved, unquantized)
             runtime = runtime._replace(
                 parts=(*runtime.parts, unquantized), notes=(*runtime.notes, note)
             )
@@ -281,6 +279,9 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
     the experts only, as TheHouseOfTheDude/MiniMax-M2.5: a log of Gemma 4 26B in int4 has 2.0 GiB
     more.
     """
+    usual = usual_layouts(resolved.request)
+    if usual:
+        return _as_in_others(resolved, model, usual)
     form = weight_format(model, resolved.workload.dtype, resolved.weights_dtype)
     if (
         form.given is None
@@ -305,6 +306,48 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
     if more:
         return RuntimePart("unquantized_weights", label, 0, Quantity(0), more, source)
     return None
+
+
+def _as_in_others(
+    resolved: ResolvedRequest, model: ModelSpec, usual: Sequence[StoredAs]
+) -> RuntimePart | None:
+    """Return what the weights of other known checkpoints take beyond those of the most usual one;
+    None if all are as large.
+    """
+    weights_dtype = str(resolved.weights_dtype)
+    sizes = []
+    for layout in usual:
+        part = with_layout(dataclasses.replace(model, quantization=None), weights_dtype, layout)
+        size = weights(
+            part, part=part, in_dtype=resolved.workload.dtype, weights_dtype=weights_dtype
+        )
+        sizes.append(int(size.total))
+    low = min(sizes) - sizes[0]
+    high = max(sizes) - sizes[0]
+    if low == high:
+        return None
+    label = f"weights, if not as in {usual[0].repository}"
+    return RuntimePart("unquantized_weights", label, low, Quantity(0), high, "checkpoints.txt")
+
+
+def _unquantized_note(resolved: ResolvedRequest, part: RuntimePart) -> str:
+    """Return what checkpoints may take beyond the estimate, as a warning, and what settles it."""
+    name = resolved.weights_dtype
+    more = human(Quantity(part.high), BYTES)
+    if not usual_layouts(resolved.request):
+        return (
+            f"warning: some checkpoints in {name} leave attention in 16 bits, which takes {more} "
+            "more. --keep or --weights-size says what yours does."
+        )
+    others = []
+    if part.low:
+        others.append(f"{human(Quantity(-part.low), BYTES)} less")
+    if part.high:
+        others.append(f"{more} more")
+    return (
+        f"warning: weights of other checkpoints in {name} take up to {' or '.join(others)}. Name "
+        "yours, or give --keep or --weights-size."
+    )
 
 
 def _prediction_in_files(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | None:

@@ -22,7 +22,7 @@ from ..ggml import FILE_TYPES, WIDE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import ceil_div
-from ..quantization import Role
+from ..quantization import Role, StoredAs
 from ..records import Keeper, NamedTuple, dataclass
 from ..units import (
     BYTES,
@@ -38,7 +38,7 @@ from ..units import (
 )
 from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction
-from .kept_weights import with_kept, with_size
+from .kept_weights import with_kept, with_layout, with_size
 from .traffic import Traffic
 from .weight_format import released_dtype
 from .weights import weights
@@ -145,6 +145,7 @@ class FitRequest(Keeper):
             them.
         checkpoints: {dtype: what to load if the engine cannot convert the weights to it}:
             'Qwen/Qwen3-32B-AWQ' of int4.
+        layouts: {dtype: how known checkpoints store the model in it, the most usual first}.
         revision: The repository's branch, tag or commit; None for the default branch.
         host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default
             25 GB/s.
@@ -182,6 +183,7 @@ class FitRequest(Keeper):
     ollama: str | None = None
     checkpoint: str | None = None
     checkpoints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    layouts: Mapping[str, tuple[StoredAs, ...]] = dataclasses.field(default_factory=dict)
     draft: ModelSpec | None = None
     served_draft: str | None = None
     revision: str | None = None
@@ -679,6 +681,9 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
     quantized = of.quantized(model, name)
     if quantized:
         return quantized, None
+    usual = usual_layouts(request)
+    if usual:
+        return with_layout(model, dtype(name).name, usual[0]), dtype(name).name
     if name in FILE_TYPES and not is_dtype(name):
         raise AttncalcError(
             f"{of.title} cannot load {model.title} in {name}, a type of GGUF files",
@@ -686,6 +691,23 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
             "--weights-dtype int4",
         )
     return model, dtype(name).name
+
+
+def usual_layouts(request: FitRequest) -> tuple[StoredAs, ...]:
+    """Return how known checkpoints store the weights in the dtype that is given, the most usual
+    first; () if no checkpoint is loaded, or options tell how it stores them.
+    """
+    of = find_engine(request.engine)
+    name = request.weights_dtype
+    is_told = request.keep is not None or request.weights_size is not None
+    if name is None or is_told or of.typed_files or request.model.stored is not None:
+        return ()
+    if not is_dtype(name):
+        return ()
+    name = dtype(name).name
+    if name == of.converts_to or name == released_dtype(request.model):
+        return ()
+    return request.layouts.get(name, ())
 
 
 def file_type(model: ModelSpec) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...config import ModelLike, load
+from ...config.checkpoints import Checkpoints, Layouts, layout_of
 from ...config.presets import (
-    Checkpoints,
     is_family_and_size,
     preset_of,
     repository_of,
@@ -36,7 +36,10 @@ def served_fields(
     named = with_revision(model, options.get("revision"))
     if isinstance(named, str | os.PathLike):
         is_preset = isinstance(named, str) and not os.path.exists(named) and preset_of(named)
-        known = {"checkpoints": Checkpoints(spec.name)} if is_preset else {}
+        known: dict[str, Any] = {}
+        if is_preset:
+            known["checkpoints"] = Checkpoints(spec.name)
+            known["layouts"] = Layouts(spec.name, spec.model_type or "")
         return served_model(os.fspath(named), spec) | known
     if isinstance(model, ModelSpec):
         return {}
@@ -80,7 +83,7 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
     return {"served_model": name}
 
 
-def given_checkpoint(values: Mapping[str, Any]) -> dict[str, Any]:
+def given_checkpoint(model: ModelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return --served-model as a checkpoint in --weights-dtype, as fields of FitRequest. There is
     none if it is not given, and other options tell how the checkpoint stores its weights.
 
@@ -94,8 +97,11 @@ def given_checkpoint(values: Mapping[str, Any]) -> dict[str, Any]:
     if served is None:
         # a known checkpoint may be another than the one that these options tell of
         is_told = values.get("keep") is not None or values.get("weights_size") is not None
-        return {"checkpoints": {}} if is_told else {}
-    fields: dict[str, Any] = {"checkpoints": {weights_dtype: served}}
+        return {"checkpoints": {}, "layouts": {}} if is_told else {}
+    layout = layout_of(served, model.name, weights_dtype, model.model_type or "")
+    fields: dict[str, Any] = {"checkpoints": {weights_dtype: served}, "layouts": {}}
+    if layout:
+        fields["layouts"] = {weights_dtype: (layout,)}
     copy = unquantized(served)
     if copy is not None and copy[1] == weights_dtype:
         fields["checkpoint"] = served
