@@ -9,7 +9,7 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc import FitRequest, ModelSpec, Workload, fit, load
+from attncalc import FitRequest, ModelSpec, Workload, fit, load, sweep
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
 from attncalc.engines.multi_token import prediction_layers
@@ -252,3 +252,14 @@ def test_files_and_their_config_have_the_same_kernels() -> None:
     given = fit("llama3.1-8b", weights_size=size, **options)  # type: ignore[arg-type]
     assert given.budget.kv_memory_low == computed.budget.kv_memory_low
     assert given.budget.room() == computed.budget.room()
+
+
+def test_a_sweep_has_the_figures_of_fit() -> None:
+    """A row of a built-in model is its usual checkpoint; one of a changed model is no checkpoint."""
+    columns = ["weights", "kv_memory_low", "kv_memory_high"]
+    options = {"gpu": "l40s", "context": 8192, "engine": "vllm", "weights_dtype": "int4"}
+    for model, more in (("qwen3.6-27b", {}), ("qwen3.6-27b", {"keep": "attention"}),
+                        ("qwen3.6-27b", {"layers": 32})):  # fmt: skip
+        (row,) = sweep(model, columns=columns, **options, **more)  # type: ignore[arg-type]
+        answer = fit(model, **options, **more)  # type: ignore[arg-type]
+        assert [row[name] for name in columns] == [answer.to_dict()[name] for name in columns]

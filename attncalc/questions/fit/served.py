@@ -35,15 +35,20 @@ def served_fields(
         return {"served_model": UNNAMED}
     named = with_revision(model, options.get("revision"))
     if isinstance(named, str | os.PathLike):
-        is_preset = isinstance(named, str) and not os.path.exists(named) and preset_of(named)
-        known: dict[str, Any] = {}
-        if is_preset:
-            known["checkpoints"] = Checkpoints(spec.name)
-            known["layouts"] = Layouts(spec.name, spec.model_type or "")
-        return served_model(os.fspath(named), spec) | known
+        return served_model(os.fspath(named), spec) | checkpoint_fields(named, spec)
     if isinstance(model, ModelSpec):
         return {}
     return {"served_model": UNNAMED}
+
+
+def checkpoint_fields(model: ModelLike | None, spec: ModelSpec) -> dict[str, Any]:
+    """Return the known checkpoints of a built-in model, as fields of FitRequest; {} of another."""
+    if not isinstance(model, str) or os.path.exists(model) or not preset_of(model):
+        return {}
+    return {
+        "checkpoints": Checkpoints(spec.name),
+        "layouts": Layouts(spec.name, spec.model_type or ""),
+    }
 
 
 def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
