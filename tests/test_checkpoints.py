@@ -138,3 +138,14 @@ def test_another_name_has_no_habit(name: str, ask: Ask, monkeypatch: pytest.Monk
     assert by_habit(name) is None
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert ask("fit", name, "--gpu", "h100").code == 2
+
+
+def test_docs_count_the_lines() -> None:
+    habits = [one for one in checkpoints() if one.is_habit]
+    organisations = {one.name.partition("/")[0] for one in habits}
+    text = " ".join((DATA.parent.parent / "docs/quantization.md").read_text("utf-8").split())
+    assert (
+        f"The table has {len(NAMED)} checkpoints, of {len(KNOWN)} of which it is known what they "
+        f"leave in 16 bits, and the habits of {len(organisations)} organisations in {len(habits)} "
+        "lines" in text
+    )

@@ -260,6 +260,6 @@ def test_a_sweep_has_the_figures_of_fit() -> None:
     options = {"gpu": "l40s", "context": 8192, "engine": "vllm", "weights_dtype": "int4"}
     for model, more in (("qwen3.6-27b", {}), ("qwen3.6-27b", {"keep": "attention"}),
                         ("qwen3.6-27b", {"layers": 32})):  # fmt: skip
-        (row,) = sweep(model, columns=columns, **options, **more)  # type: ignore[arg-type]
+        (row,) = sweep(model, columns=columns, **options, **more)
         answer = fit(model, **options, **more)  # type: ignore[arg-type]
         assert [row[name] for name in columns] == [answer.to_dict()[name] for name in columns]
