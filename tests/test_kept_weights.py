@@ -165,6 +165,16 @@ def test_text_only_leaves_the_towers_of_the_files_out() -> None:
     )
 
 
+def test_the_size_of_files_chooses_an_engine_that_loads_them(ask: Ask) -> None:
+    """A desktop's card has llama.cpp by default, whose files have a type."""
+    words = ["qwen3-14b", "--gpu", "rtx-5090", "-c", "8K"]
+    assert "llama.cpp" in ask("fit", *words).out
+    answer = ask("fit", *words, "--weights-size", "29.5GB")
+    assert "--engine vllm is chosen: llama.cpp has no --weights-size." in " ".join(
+        answer.out.split()
+    )
+
+
 def test_files_of_a_size_are_not_replaced_by_narrower_ones(ask: Ask) -> None:
     words = ["qwen3-32b", "--weights-dtype", "fp8", "--gpu", "a100-40gb", "-c", "32K", "--json"]
     flags = {
