@@ -166,7 +166,7 @@ def test_weights_without_a_command_say_which_checkpoint_has_one(ask: Ask, tmp_pa
     its command.
     """
     asked = ("--gpu", "a100", "-c", "4K")
-    dead_end = ask("fit", "qwen3-8b", *asked, "--weights-dtype", "int4").out
+    dead_end = ask("fit", "phi-4", *asked, "--weights-dtype", "int4").out
     assert "vllm serve" not in dead_end
     assert "--weights-dtype int4 needs a checkpoint in int4" in dead_end
     # one is known

@@ -129,7 +129,7 @@ def test_a_quantized_copy_that_cannot_be_fetched_has_a_tip(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    err = ask("fit", "Qwen/Qwen3-8B-AWQ", "--gpu", "h100", "--json").err
+    err = ask("fit", "someone/Qwen3-8B-AWQ", "--gpu", "h100", "--json").err
     assert (
         "the built-in qwen3-8b has the same cache, and 'attncalc fit qwen3-8b --weights-dtype "
         "int4' nearly its weights" in err

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc import AttncalcError, FitRequest, fit, gpu, load, plan, users
-from attncalc.config import presets
+from attncalc.config.checkpoints import Checkpoints, checkpoints
+from attncalc.config.presets import unquantized
 from attncalc.config.prices import read_prices
 from attncalc.quantity import ratio
 from attncalc.questions.fit.request import fit_request
@@ -250,10 +251,10 @@ def test_quantized_weights_have_the_command_of_a_checkpoint_that_exists(ask: Ask
 
 
 def test_every_known_checkpoint_is_one_of_a_preset() -> None:
-    lines = (Path(presets.__file__).parent / "checkpoints.txt").read_text().splitlines()
-    for line in (line for line in lines if not line.startswith("#")):
-        preset, dtype = presets.unquantized(line) or ("", "")
-        assert dtype in presets.Checkpoints(preset), line
+    for one in checkpoints():
+        if not one.is_habit:
+            preset, dtype = unquantized(one.name) or ("", "")
+            assert dtype in Checkpoints(preset), one.name
 
 
 # No better row is missed

@@ -185,7 +185,8 @@ def narrow_weights(
     if resolved.share is None:
         return
     stored = resolved.request.model.stored
-    if stored and stored.kind == "GGUF":  # another file has other weights
+    # other files have other weights
+    if (stored and stored.kind == "GGUF") or resolved.request.weights_size is not None:
         return
     in_half = None
     if resolved.args.dtype.name == "fp32":

@@ -22,7 +22,7 @@ from ..ggml import FILE_TYPES, WIDE_TYPES
 from ..hardware import Gpu, MeasuredStart
 from ..model import ModelSpec
 from ..quantity import ceil_div
-from ..quantization import Role
+from ..quantization import Role, StoredAs
 from ..records import Keeper, NamedTuple, dataclass
 from ..units import (
     BYTES,
@@ -38,6 +38,7 @@ from ..units import (
 )
 from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction
+from .kept_weights import with_kept, with_layout, with_size
 from .traffic import Traffic
 from .weight_format import released_dtype
 from .weights import weights
@@ -129,6 +130,10 @@ class FitRequest(Keeper):
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was
             released.
+        keep: The parts of the model that stay in 16 bits although they are matrices of attention
+            and MLPs, by the names of `kept_weights.PARTS`; () for none, and None if it is not
+            known.
+        weights_size: Bytes of the files of the weights; by default they are computed.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size":
             32}.
         ram_is_given: Whether `ram` was given, or the memory of --gpu cpu; otherwise it is this
@@ -145,6 +150,7 @@ class FitRequest(Keeper):
             them.
         checkpoints: {dtype: what to load if the engine cannot convert the weights to it}:
             'Qwen/Qwen3-32B-AWQ' of int4.
+        layouts: {dtype: how known checkpoints store the model in it, the most usual first}.
         revision: The repository's branch, tag or commit; None for the default branch.
         host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default
             25 GB/s.
@@ -173,6 +179,8 @@ class FitRequest(Keeper):
     gpu_memory_utilization: str | float | None = None
     reserve: int | None = None
     weights_dtype: str | None = None
+    keep: tuple[str, ...] | None = None
+    weights_size: int | None = None
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     ram_is_given: bool = True
     logged_excess: LoggedExcess | None = None
@@ -180,6 +188,7 @@ class FitRequest(Keeper):
     ollama: str | None = None
     checkpoint: str | None = None
     checkpoints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    layouts: Mapping[str, tuple[StoredAs, ...]] = dataclasses.field(default_factory=dict)
     draft: ModelSpec | None = None
     served_draft: str | None = None
     revision: str | None = None
@@ -512,6 +521,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     request = _on_machine(request)
     if request.model.has_experts and of.spreads_experts(request.engine_args):
         request = dataclasses.replace(request, enable_expert_parallel=True)
+    _check_weights(request)
     model, weights_dtype = weights_of(request)
     _check_without_cache(request)
     _check_parallelism(request, of)
@@ -532,9 +542,10 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     args = _complete_args(request, of, model, model_dtype, gpus=gpus, tp=tp)
     of.check_split(args)
     _check_tiers(request, of, args)
+    released = _loaded(request, of, request.model, args)
     model = _loaded(request, of, model, args)
     if not file_type(model):  # another change of the weights starts from the model without a file
-        request = dataclasses.replace(request, model=model)
+        request = dataclasses.replace(request, model=released)
     part = _on_one_device(request, model, of, args)
     resolved = ResolvedRequest(
         request=request,
@@ -698,6 +709,18 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
     model = request.model
     name = request.weights_dtype
     # a GGUF file in 16 bits has experts in MXFP4 too
+    of_files = {"--keep": request.keep, "--weights-size": request.weights_size}
+    for option, given in of_files.items():
+        if of.typed_files and given is not None:
+            raise AttncalcError(
+                f"{option} has no effect on {of.title}: the type of a GGUF file decides",
+                "leave it out, give --engine vllm, or name the .gguf file as MODEL",
+            )
+    if request.weights_size is not None:
+        return with_size(model, name, request.weights_size), None
+    if request.keep is not None:
+        name = name and dtype(name).name
+        return with_kept(model, name, request.keep), name
     if name is None or (
         of.typed_files and name in ("bf16", "fp16") and model.experts_dtype == "mxfp4"
     ):
@@ -705,6 +728,9 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
     quantized = of.quantized(model, name)
     if quantized:
         return quantized, None
+    usual = usual_layouts(request)
+    if usual:
+        return with_layout(model, dtype(name).name, usual[0]), dtype(name).name
     if name in FILE_TYPES and not is_dtype(name):
         raise AttncalcError(
             f"{of.title} cannot load {model.title} in {name}, a type of GGUF files",
@@ -712,6 +738,23 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
             "--weights-dtype int4",
         )
     return model, dtype(name).name
+
+
+def usual_layouts(request: FitRequest) -> tuple[StoredAs, ...]:
+    """Return how known checkpoints store the weights in the dtype that is given, the most usual
+    first; () if no checkpoint is loaded, or options tell how it stores them.
+    """
+    of = find_engine(request.engine)
+    name = request.weights_dtype
+    is_told = request.keep is not None or request.weights_size is not None
+    if name is None or is_told or of.typed_files or request.model.stored is not None:
+        return ()
+    if not is_dtype(name):
+        return ()
+    name = dtype(name).name
+    if name == of.converts_to or name == released_dtype(request.model):
+        return ()
+    return request.layouts.get(name, ())
 
 
 def file_type(model: ModelSpec) -> str:
@@ -932,6 +975,12 @@ def _check_tiers(request: FitRequest, of: Engine[Any], args: EngineArgs) -> None
         )
 
 
+def _check_weights(request: FitRequest) -> None:
+    """Raise AttncalcError if both the parts in 16 bits and the size of all weights are given."""
+    if request.keep is not None and request.weights_size is not None:
+        raise clash("--keep", "--weights-size", "give one of them: the size alone is exact")
+
+
 def _check_devices(request: FitRequest) -> None:
     """Raise AttncalcError unless there is either a GPU or a memory, and every number is at least
     1.
@@ -953,7 +1002,7 @@ def _check_devices(request: FitRequest) -> None:
     excluded = ["gpu_memory_utilization", "reserve"]
     tip = "leave one of them out"
     if request.gpu is None:
-        excluded += ["weights_dtype", "gpus"]
+        excluded += ["weights_dtype", "keep", "weights_size", "gpus"]
         tip = "leave it out, or give --gpu instead"
     elif request.gpu.other_memory is not None:  # the share must be free then
         excluded.remove("gpu_memory_utilization")

@@ -12,8 +12,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...config import ModelLike
+from ...config.checkpoints import Checkpoints
 from ...config.gpus import gpu_names, gpus_of
-from ...config.presets import Checkpoints
 from ...config.prices import read_prices
 from ...engines import find_engine
 from ...errors import AttncalcError, BadValueError, clash

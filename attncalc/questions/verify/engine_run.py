@@ -49,7 +49,17 @@ from .engine_question import EngineQuestion
 # Minutes that a start may take, unless --minutes names another number.
 MINUTES = 10
 # Options of `fit` that say where it runs, which is this machine here, or what is in the folder.
-NOT_HERE = ("gpu", "gpus", "served_model", "weights_dtype", "revision", "kv_memory", "ram")
+NOT_HERE = (
+    "gpu",
+    "gpus",
+    "served_model",
+    "weights_dtype",
+    "keep",
+    "weights_size",
+    "revision",
+    "kv_memory",
+    "ram",
+)
 # Bytes that an engine and its libraries take of a machine's memory beside weights and cache.
 LIBRARIES = 2 * GIB
 # Characters of a line of a log that a message shows, and how many of the last lines.
