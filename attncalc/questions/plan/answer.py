@@ -24,6 +24,7 @@ from ...quantity import Ratio, ratio
 from ...ranges import parse_counts, split_list
 from ...records import NamedTuple
 from ...serving.fit import NO_LIMIT
+from ...serving.load_bounds import NETWORK
 from ...serving.request import FitRequest
 from ...serving.traffic import Traffic
 from ...units import count, is_per_day, parse_decimal, period, truncate
@@ -38,6 +39,7 @@ from .demand import Demand
 from .disaggregated import disaggregated
 from .heading import asked
 from .load import read_traffic, usual_requests
+from .measured import calibrate
 from .options import (
     FIT_OPTIONS,
     ChoiceOptions,
@@ -46,7 +48,7 @@ from .options import (
     PlanOptions,
     PlanSizeOptions,
 )
-from .plan import Plan, make_plan
+from .plan import Plan, cheaper_row, make_plan
 from .report import plan_report
 from .search import search
 from .space import Space
@@ -56,6 +58,9 @@ if TYPE_CHECKING:
 
 # Every built-in GPU; of weights those as released and in each checkpoint that exists.
 ALL = "all"
+# Output tokens per second that each user gets at least, unless --tpot says otherwise: twice the
+# speed of reading.
+USUAL_SPEED = 10
 # The dtype of the release, or of the engine's default.
 AUTO = "auto"
 
@@ -69,6 +74,7 @@ class PlanRequest(NamedTuple):
     growth: Mapping[float, str]  # {factor by which the users may grow: when, in words}
     sort: str  # what the rows are sorted by
     is_whole: bool  # whether rows than which another is better are listed too
+    narrows: bool  # whether narrower dtypes are tried for the first row, as none was given
     disaggregates: bool  # whether pools for prefills and for decode steps are searched too
 
     def plan(self, on_step: Callable[[str], None] = lambda _: None) -> Plan:
@@ -86,8 +92,13 @@ class PlanRequest(NamedTuple):
                 self.requests, self.space._replace(max_gpus=None), on_step
             ),
         )
+        if self.narrows and plan.rows:
+            narrower = [*_narrower(plan.rows[0].candidate.resolved.request)]
+            plan = plan._replace(cheaper=cheaper_row(plan, search(narrower, self.space)))
         if self.disaggregates:
-            return plan._replace(pools=disaggregated(found.candidates, self.demand))
+            pools = disaggregated(found.candidates, self.demand)
+            is_limited = self.demand.max_gpus is not None
+            return plan._replace(pools=pools, no_pools=is_limited and not pools)
         return plan
 
 
@@ -158,13 +169,20 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     requests: list[FitRequest] = []
     for model, spec in zip(given, specs, strict=True):
         requests += _requests(model, spec, options, traffic, choices)
+    demand = _demand(options, load, costs, max_gpus, prices, usual)
+    if "measured" in load:
+        calibration = calibrate(load["measured"], requests, demand.network)
+        demand = demand._replace(
+            scales={calibration.gpu: calibration.scale}, calibrated=calibration.sentence
+        )
     return PlanRequest(
         requests=tuple(requests),
         space=space,
-        demand=_demand(options, load, costs, max_gpus, prices, usual),
+        demand=demand,
         growth=_growth(options.get("growth")),
         sort=sort,
         is_whole=bool(options.get("all")),
+        narrows=not any(map(options.get, ("weights_dtype", "kv_dtype", "dtype"))),
         disaggregates=bool(options.get("disaggregate")),
     )
 
@@ -199,14 +217,17 @@ def _demand(
     load_factor = load.get("load_factor")
     names = options_of(LoadOptions)
     assumed = [f"{names[field].name} {text}" for field, text in usual.items()]
+    if "tpot" not in load:
+        assumed.append(f"--tpot {USUAL_SPEED}/s")
     return Demand(
         requested=load.get("users"),
         rate=_peak_rate(load),
         load_factor=load_factor,
         has_no_peak=is_per_day(str(options.get("rate"))) and not load_factor,
         ttft=load.get("ttft"),
-        tpot=load.get("tpot"),
+        tpot=load.get("tpot", 1 / USUAL_SPEED),
         efficiency=load.get("efficiency"),
+        network=load.get("network", NETWORK),
         spread=bool(options.get("spread")),
         max_gpus=max_gpus,
         budget=costs.get("budget"),
@@ -330,6 +351,24 @@ def _requests(
             elif of_dtypes and weights_dtype == ALL:
                 request = dataclasses.replace(request, checkpoint=known[of_weights])
             yield dataclasses.replace(request, traffic=traffic)
+
+
+def _narrower(request: FitRequest) -> Iterator[FitRequest]:
+    """Yield the request in each checkpoint of the model that exists, and with a cache in fp8.
+
+    The split of a row is left out, which a search chooses.
+    """
+    engine = find_engine(request.engine)
+    if engine.splits_by_layer or request.model.quantization:
+        return
+    request = dataclasses.replace(request, gpus=None, tp=None, pp=1, dp=1, attn_dp=1)
+    request = dataclasses.replace(request, enable_expert_parallel=False)
+    known = Checkpoints(request.model.name)
+    yield request.with_workload(kv_dtype="fp8")
+    for weights in known:
+        of_weights = dataclasses.replace(request, weights_dtype=weights, checkpoint=known[weights])
+        yield of_weights
+        yield of_weights.with_workload(kv_dtype="fp8")
 
 
 def _without_number(given: Any) -> tuple[list[Gpu | str], int | None]:

@@ -12,14 +12,12 @@ import math
 from collections.abc import Sequence
 
 from ...cost.cache import kv_cache
-from ...errors import AttncalcError
 from ...records import NamedTuple
 from ...search import grouped
-from ...serving.load_bounds import steps_of
 from .candidates import Candidate
 from .demand import Demand
 from .plan import Pool, Pools
-from .speed import NO_USERS_LIMIT, most_in_time, reached
+from .speed import estimate, most_in_time
 
 
 class _Times(NamedTuple):
@@ -119,22 +117,11 @@ def _decoder(candidate: Candidate, demand: Demand) -> _Decoder | None:
 
 
 def _times(candidate: Candidate, requests: int, demand: Demand) -> _Times | None:
-    """Return the times with so many concurrent requests; None without the GPU's FLOP/s.
-
-    Both are the best case, divided by the part of it that a replica reaches at its load. A pool
-    that prefills one prompt after the other is as busy as a replica with all its requests.
-    """
-    try:
-        steps = steps_of(candidate.resolved, candidate.load(requests), "expected")
-    except AttncalcError:
+    """Return the times with so many concurrent requests; None without the GPU's FLOP/s."""
+    served = estimate(candidate, requests, demand)
+    if served is None:
         return None
-    busiest = candidate.capacity or NO_USERS_LIMIT
-    part_of_busiest, _ = reached(candidate, busiest, demand)
-    part, _ = reached(candidate, requests, demand)
-    return _Times(
-        prefill=float(steps.ttft) / float(part_of_busiest),
-        decode_step=float(steps.tpot) / float(part),
-    )
+    return _Times(prefill=served.prefill, decode_step=served.decode_step)
 
 
 def _pools(prefiller: _Prefiller, decoder: _Decoder, demand: Demand) -> Pools:

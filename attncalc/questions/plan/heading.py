@@ -20,7 +20,7 @@ from .demand import Demand
 from .facts import models_of
 from .nodes import gpus_of_replicas, replicas_on_nodes
 from .plan import Plan, best_of_models
-from .rows import LEAST_TOKENS_PER_SECOND, Row
+from .rows import Row
 
 
 def heading(plan: Plan) -> tuple[str, ...]:
@@ -43,12 +43,13 @@ def _of_found(plan: Plan, found: Mapping[str, Row], *, is_one: bool) -> Iterator
     """Yield the sentences on the best row of each model: fewer GPUs, the speed, the price."""
     starts = {name: "" if is_one else f"{name}: " for name in found}
     for name, row in found.items():
+        yield starts[name] + _decides(row)
+    for name, row in found.items():
         fewer = _fewer(row)
         if fewer:
             yield starts[name] + fewer
-    for name, row in found.items():
-        if row.speed:
-            yield starts[name] + _expected(row, plan.at_best.get(name), has_reason=is_one)
+    if plan.cheaper:
+        yield _cheaper(plan.cheaper)
     if is_one and found and plan.rows[0].price_per_month:
         yield _cost(plan.rows[0])
     if plan.demand.api_price:
@@ -69,6 +70,20 @@ def _enough(row: Row) -> str:
     if row.price_per_month:
         return f"Enough: {answer(row)}, {float(row.price_per_month):,.0f} per month"
     return f"Enough: {answer(row)}"
+
+
+def _cheaper(row: Row) -> str:
+    """Return what needs half of the GPUs, and with which options."""
+    request = row.candidate.resolved.request
+    options = []
+    if request.weights_dtype:
+        options.append(f"--weights-dtype {request.weights_dtype}")
+    if request.workload.kv_dtype:
+        options.append(f"--kv-dtype {request.workload.kv_dtype}")
+    of = f" ({request.checkpoint})" if request.checkpoint else ""
+    split = f" ({row.candidate.split.words})" if row.candidate.split.gpus > 1 else ""
+    are = "is" if row.gpus == 1 else "are"
+    return f"With {' '.join(options)}{of} {plural(row.gpus, 'GPU')}{split} {are} enough"
 
 
 def _of_model(plan: Plan, name: str, row: Row | None) -> str:
@@ -101,8 +116,8 @@ def _question(plan: Plan) -> str:
 
 
 def answer(row: Row) -> str:
-    """Return a row as a sentence: '8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, room for 612
-    users'.
+    """Return a row as a sentence: '8 x H200 SXM 141GB in 1 node: 1 replica of tp 8, room for 612
+    users, 20,440 a month'.
     """
     candidate = row.candidate
     gpu = candidate.gpu
@@ -112,11 +127,11 @@ def answer(row: Row) -> str:
     else:
         place = f"{place} in {plural(row.nodes, 'node')}"
     replicas = plural(row.replicas, "replica")
-    if candidate.resolved.ranks > 1:
-        replicas = f"{replicas} of {count(candidate.resolved.ranks)} ranks"
-    facts = [replicas, _capacity(row)]
     if candidate.split.gpus > 1:
-        facts.insert(0, candidate.split.words)
+        replicas = f"{replicas} of {candidate.split.words}"
+    facts = [replicas, _capacity(row)]
+    if row.price_per_month:
+        facts.append(f"{float(row.price_per_month):,.0f} a month")
     if candidate.verdict != "fits":
         facts.append("which may not fit")
     return f"{place}: {', '.join(facts)}"
@@ -188,29 +203,33 @@ def _api_prices(demand: Demand) -> str:
     return "".join(prices)
 
 
-def _expected(row: Row, at_best: int | None, *, has_reason: bool) -> str:
-    """Return the speed of each user, where it is from, and the GPUs that are enough in the best
-    case, if known.
-    """
-    speed = float(row.tokens_per_second or 0) / row.requested
-    user = "concurrent user" if has_reason else "user"
-    text = f"Expect {number(speed)} tokens/s per {user}"
-    if row.speed is None or row.speed.runs is None:
-        return f"{text}: --efficiency {number(float(row.demand.efficiency or 1))}"
-    if not has_reason:
-        return text
-    runs = plural(row.speed.runs.median_runs, "published run")
-    text += f": the median of {runs} reaches {row.speed.runs.median:.2g} of the best case"
-    if at_best and at_best < row.gpus:
-        are = "is" if at_best == 1 else "are"
-        text += f", for which {plural(at_best, 'GPU')} {are} enough"
-        # the share is that of tokens/s at usual times
-        is_near = at_best < 0.7 * row.speed.runs.median * row.gpus
-        if is_near and row.demand.has_times:
-            text += "; the target is near the least time"
-    elif speed < LEAST_TOKENS_PER_SECOND and not row.demand.has_times:
-        text += "; faster: --tpot 20/s"
-    return text
+def _decides(row: Row) -> str:
+    """Return what decides how many users a replica has, and how fast these are."""
+    served = row.speed and row.speed.served
+    if served is None:
+        return f"{_limit(row)}. The speed is not known"
+    of_user = number(float(row.tokens_per_second or 0) / row.requested)
+    prefills = f"prefill takes {served.utilization:.0%} of the time, decode the rest"
+    return f"{_limit(row)}. Expect {of_user} tokens/s per user: {prefills}"
+
+
+def _limit(row: Row) -> str:
+    """Return what limits the users, or the requests per second, of a replica."""
+    candidate = row.candidate
+    if row.demand.rate is not None and row.speed:
+        what = "Prefill" if row.speed.served.utilization > 1 / 2 else "Decode"
+        most = number(row.most_requests_per_second / row.replicas)
+        return f"{what} decides: each replica finishes up to {most} requests/s"
+    if candidate.capacity is None:
+        return "Nothing limits the users of a replica"
+    room = f"each replica has room for {plural(candidate.capacity, 'user')}"
+    names = {
+        "cache": "Memory",
+        "--ttft": f"Prefill (--ttft {quotient(row.demand.ttft or 0, SECONDS)})",
+        "--tpot": f"Decode (--tpot {quotient(row.demand.tpot or 0, SECONDS)})",
+    }
+    name = names.get(candidate.limited_by, candidate.limited_by)
+    return f"{name} decides: {room}"
 
 
 def _fewer(row: Row) -> str:

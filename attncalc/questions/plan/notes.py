@@ -6,15 +6,17 @@ from ...engines import find_engine
 from ...hardware import PCIE
 from ...model import plural
 from ...serving.host_read import host_bandwidth, uses_host
+from ...show.notes import WARNING
 from ...show.report import number
 from ...units import count
 from .demand import Demand
 from .facts import gpus_of
 from .figures import published
 from .plan import Plan
-from .rows import LEAST_TOKENS_PER_SECOND
 from .tables import MOST_POOLS
 
+# Notes of a screen.
+MOST_NOTES = 3
 # GPUs that a note names of each engine.
 _MOST_NAMES = 3
 
@@ -26,24 +28,35 @@ def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         yield "warning: interrupted; these are the rows that were found until then."
     yield from _assumptions(plan)
     yield from _search_notes(plan)
-    yield from _column_notes(plan, hidden)
     expected = published(plan.rows[0]) if plan.rows else {}
     if expected.get("published_runs"):
-        low, _, high, runs, *_ = expected.values()
+        low, high, runs, of, _ = expected.values()
         yield (
-            f"By {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} "
-            "tokens/s."
+            f"By {plural(runs, 'published run')} ({of}), the first row reaches {low:,.0f} to "
+            f"{high:,.0f} tokens/s."
         )
+    yield from _column_notes(plan, hidden)
     if plan.pools:
         text = "prefill, decode: separate GPUs; cache is what moves between them"
         if len(plan.pools) > MOST_POOLS:
             yield f"{text}; {count(len(plan.pools))} in --json."
         else:
             yield f"{text}."
+    if plan.no_pools:
+        yield f"--disaggregate: no pools of at most {plural(demand.max_gpus or 0, 'GPU')} do it."
     if demand.prices and (demand.rate or demand.load_factor):
         yield f"price/M: of {_priced_tokens(demand)}. tokens/s: of busy replicas."
     if demand.shows_power:
         yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
+
+
+def most_needed(plan: Plan, left_out: Sequence[str], hidden: Sequence[str]) -> Iterator[str]:
+    """Yield the notes of a screen: warnings, and up to MOST_NOTES in all. --json has all notes."""
+    every = [*left_out, *notes(plan, hidden)]
+    warnings = [note for note in every if note.startswith(WARNING)]
+    others = [note for note in every if not note.startswith(WARNING)]
+    yield from warnings
+    yield from others[: max(0, MOST_NOTES - len(warnings))]
 
 
 def _search_notes(plan: Plan) -> Iterator[str]:
@@ -54,11 +67,6 @@ def _search_notes(plan: Plan) -> Iterator[str]:
             yield f"Searched: {searched}; {count(found.pruned)} more cannot hold the weights."
         else:
             yield f"Searched: {searched}."
-    if any(row.is_slow for row in plan.rows):
-        yield (
-            f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user, even in the best "
-            "case, are the last."
-        )
 
 
 def _column_notes(plan: Plan, hidden: Sequence[str]) -> Iterator[str]:
@@ -91,6 +99,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
             yield f"ASSUMED of {model.name}: {model.assumed}"
     if plan.demand.assumed:
         yield plan.demand.assumed
+    if plan.demand.calibrated:
+        yield plan.demand.calibrated
     yield from _engines_of_gpus(plan)
     if not plan.rows:
         return
@@ -130,4 +140,6 @@ def case(plan: Plan) -> str:
     given = plan.demand.efficiency
     if given:
         return f"estimates with --efficiency {number(float(given))}"
-    return "median run; --efficiency 1: best case"
+    if plan.demand.scales:
+        return "estimates, calibrated with --measured"
+    return "estimates by published runs; --measured calibrates them"

@@ -1,17 +1,17 @@
 """The plan that a search gives: its best rows, what more users need, and why nothing is enough."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 
-from ...quantity import ratio
+from ...quantity import Ratio
 from ...records import NamedTuple
 from ...serving.request import FitRequest
 from ...units import SECONDS, quotient
 from .candidates import Candidate
 from .demand import Demand
-from .rows import Row, not_dominated, rows, sorted_rows
+from .rows import Row, best_rows, rows, sorted_rows
 from .search import Found
-from .speed import Speed, loads_of_classes, speed_of
+from .speed import speed_of
 
 
 class Size(NamedTuple):
@@ -68,9 +68,10 @@ class Plan(NamedTuple):
     sort: str  # what the rows are sorted by
     found: Found  # what the search found
     enough: Row | None = None  # without limits, if the GPUs within them do not serve all users
-    # {model: the GPUs of its row's kind that serve a rate or times in the best case}; {} with an
-    # efficiency
-    at_best: Mapping[str, int] = MappingProxyType({})
+    # the best row in a narrower dtype that needs at most half of the first row's GPUs
+    cheaper: Row | None = None
+    # whether pools were asked for, and the GPUs are too few for any
+    no_pools: bool = False
     pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
 
     @property
@@ -105,7 +106,9 @@ def make_plan(
         unlimited = rows(without_limit().candidates, demand._replace(max_gpus=None, budget=None))
         enough = next(iter(sorted_rows(unlimited, sort)), None)
         every = _serving_most(found.candidates, demand)
-    kept = sorted_rows(every if is_whole else not_dominated(every), sort)
+    kept = sorted_rows(every, sort)
+    if not is_whole:
+        kept = best_rows(kept)
     sizes: list[Size] = []
     for factor, when in growth.items():
         sizes += _sizes(found, demand, factor, when, sort)
@@ -119,8 +122,19 @@ def make_plan(
         sort=sort,
         found=found,
         enough=enough,
-        at_best=_at_best(kept, found.candidates, demand),
     )
+
+
+def cheaper_row(plan: Plan, found: Found) -> Row | None:
+    """Return the best of the rows that a search in narrower dtypes found, if it needs at most half
+    of the GPUs of the plan's first row; else None.
+    """
+    if not plan.rows or plan.demand.is_open:
+        return None
+    best = next(iter(sorted_rows(rows(found.candidates, plan.demand), plan.sort)), None)
+    if best is None or best.candidate.verdict != "fits" or 2 * best.gpus > plan.rows[0].gpus:
+        return None
+    return best
 
 
 def _serving_most(candidates: Sequence[Candidate], demand: Demand) -> list[Row]:
@@ -139,52 +153,59 @@ def best_of_models(found: Sequence[Row]) -> Iterable[Row]:
     return {one.candidate.group[0]: one for one in reversed(found)}.values()
 
 
-def _at_best(
-    kept: Sequence[Row], candidates: Sequence[Candidate], demand: Demand
-) -> dict[str, int]:
-    """Return `Plan.at_best`."""
-    if demand.efficiency is not None or demand.is_open or not (demand.rate or demand.has_times):
-        return {}
-    best_case = demand._replace(efficiency=ratio(1, 1))
-    groups = {one.candidate.group for one in best_of_models(kept)}
-    fewest: dict[str, int] = {}
-    for one in rows([one for one in candidates if one.group in groups], best_case):
-        model = one.candidate.group[0]
-        fewest[model] = min(one.gpus, fewest.get(model, one.gpus))
-    return fewest
-
-
 def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
     """Return which target no candidate reaches, and the shortest time; '' if each is reached by
     one.
     """
     speeds = []
     for candidate in candidates:
-        for fewest, _ in loads_of_classes(candidate.capacity):
-            speed = speed_of(candidate, fewest, demand)
-            if speed:
-                speeds.append((candidate, speed))
+        speed = speed_of(candidate, 1, demand)
+        if speed:
+            speeds.append((candidate, speed))
     if not speeds:
         return ""
-    quickest, speed = min(speeds, key=lambda found: float(found[1].ttft))
-    if demand.ttft is not None and float(speed.ttft) > demand.ttft:
-        return _missed("ttft", demand.ttft, float(speed.ttft), quickest, speed)
-    quickest, speed = min(speeds, key=lambda found: float(found[1].tpot))
-    if demand.tpot is not None and float(speed.tpot) > demand.tpot:
-        return _missed("tpot", demand.tpot, float(speed.tpot), quickest, speed)
+    quickest, speed = min(speeds, key=lambda found: found[1].served.ttft)
+    if demand.ttft is not None and speed.served.ttft > demand.ttft:
+        return _missed("ttft", demand.ttft, speed.served.ttft, quickest, speed.bounds.ttft)
+    quickest, speed = min(speeds, key=lambda found: found[1].served.tpot)
+    if demand.tpot is not None and speed.served.tpot > demand.tpot:
+        tpot = speed.served.tpot
+        is_default = "--tpot" in demand.assumed
+        bound = speed.bounds.tpot
+        return _missed("tpot", demand.tpot, tpot, quickest, bound, is_default=is_default)
     return ""
 
 
-def _missed(name: str, target: float, seconds: float, candidate: Candidate, speed: Speed) -> str:
-    """Return that the shortest time, of that candidate, is longer than a target."""
+def _missed(
+    name: str,
+    target: float,
+    seconds: float,
+    candidate: Candidate,
+    bound: Ratio | None,
+    *,
+    is_default: bool = False,
+) -> str:
+    """Return that the shortest time, of that candidate, is longer than a target; `bound` is its
+    lower bound.
+    """
     text = (
         f"--{name} {quotient(target, SECONDS)}, and the shortest is {quotient(seconds, SECONDS)} "
         f"({candidate.gpu.name}, {candidate.split.words}), {seconds / target:.3g} x as long"
     )
-    if speed.runs:
-        best = quotient(seconds * speed.runs.median, SECONDS)
-        return f"{text}; at best {best} (--efficiency 1)"
+    if bound is not None:
+        text += f"; its lower bound is {quotient(bound, SECONDS)}"
+    if is_default:
+        text += (
+            f". The default is {1 / target:.0f} tokens/s: --tpot {_slower(seconds)} asks for less"
+        )
     return text
+
+
+def _slower(seconds: float) -> str:
+    """Return a target that is met, as '6/s' or '2s'."""
+    if seconds < 1 / 2:
+        return f"{int(1 / seconds)}/s"
+    return f"{math.ceil(seconds)}s"
 
 
 def _due(now: Sequence[Row], sizes: Sequence[Size]) -> tuple[Size, ...]:

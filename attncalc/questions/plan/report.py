@@ -2,7 +2,7 @@
 a replica.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...model import plural
@@ -10,22 +10,27 @@ from ...serving.fit import Verdict
 from ...show.blocks import Form, on_one_screen
 from ...show.picture import picture
 from ...show.plot.chart import Picture
-from ...show.report import Report, rows_of
-from ...show.text import HEIGHT
+from ...show.report import Figure, Report, rows_of
 from ...show.users import described
 from .chart import DEFAULT, plan_charts
 from .facts import load_facts, pools_facts, search_facts, size_facts
-from .figures import no_figures, row_facts, row_figures
+from .figures import ESTIMATES, no_figures, row_facts, row_figures
 from .heading import asked, heading
-from .notes import case, notes
-from .plan import Plan
+from .notes import case, most_needed, notes
+from .plan import Plan, Pools
 from .rows import Row
 from .tables import columns_of, fitting, tables
+
+# Rows of a screen.
+MOST_ROWS = 8
 
 
 def plan_report(plan: Plan) -> Report:
     """Return the report of what serves the users."""
-    layers = tuple((row_facts(row), row_figures(row)) for row in plan.rows)
+    pools = {pool.decode.candidate.group: pool for pool in plan.pools}
+    layers = tuple(
+        ({**row_facts(row), **_pools_of(row, pools)}, row_figures(row)) for row in plan.rows
+    )
     figures = layers[0][1] if layers else no_figures()
     verdict: Verdict = "does_not_fit"
     if plan.rows and plan.serves_all:
@@ -50,6 +55,30 @@ def plan_report(plan: Plan) -> Report:
         has_fail_if=True,
     )
     return on_one_screen(report, [_forms(plan)])
+
+
+def _pools_of(row: Row, pools: Mapping[Any, Pools]) -> dict[str, Any]:
+    """Return the pools of a row's GPU and dtypes, which a table of rows has no other place for."""
+    if not pools:
+        return {}
+    found = pools.get(row.candidate.group)
+    sides = {"prefill": found and found.prefill, "decode": found and found.decode}
+    facts: dict[str, Any] = {}
+    for name, pool in sides.items():
+        facts[f"{name}_split"] = pool and pool.candidate.split.words
+        facts[f"{name}_replicas"] = pool and pool.replicas
+        facts[f"{name}_gpus"] = pool and pool.gpus
+    return facts
+
+
+def without_estimates(report: Report) -> Report:
+    """Return the report with exact figures alone, whose formulas explain something."""
+
+    def exact(figures: Sequence[Figure]) -> tuple[Figure, ...]:
+        return tuple(figure for figure in figures if figure.name not in ESTIMATES)
+
+    layers = tuple((facts, exact(figures)) for facts, figures in report.layers)
+    return report._replace(figures=exact(report.figures), layers=layers)
 
 
 def _picture(plan: Plan) -> Picture | None:
@@ -78,11 +107,12 @@ def _forms(plan: Plan) -> Iterator[Form]:
     rows = _best_of_each_group_first(plan.rows)
     if not rows:
         yield Form(notes=tuple(notes(plan)))
-    for shown in range(min(len(rows), HEIGHT), 0, -1):
+    for shown in range(min(len(rows), MOST_ROWS), 0, -1):
         chosen = sorted(rows[:shown], key=plan.rows.index)
         columns, hidden = fitting(columns_of(plan, chosen))
-        sentences = [*_left_out(len(rows) - shown, hidden), *notes(plan, hidden)]
-        yield Form(tuple(tables(plan, chosen, columns)), tuple(sentences))
+        left_out = [*_left_out(len(rows) - shown, hidden)]
+        sentences = tuple(most_needed(plan, left_out, hidden))
+        yield Form(tuple(tables(plan, chosen, columns)), sentences)
 
 
 def _left_out(n_rows: int, columns: Sequence[str]) -> Iterator[str]:
