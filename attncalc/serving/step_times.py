@@ -13,12 +13,16 @@ the seconds in which a layer's kernels are launched, and `request` those that th
 each request of a step. While R requests of O output tokens pass, a copy computes R prefills and
 O - 1 decode steps, one after the other, as in `load_bounds.py`.
 
-The time to the first token has, besides the prefill, 60 ms for HTTP, tokenizer and scheduler, and
-with other requests the decode step that it shares and half of the one that is running. And a prompt
-waits for those before it: its prefill is a queue with one server, Poisson arrivals and equal
-service times (M/D/1, Pollaczek and Khinchine). With the utilization u, the part of the time in
-which other prompts are prefilled, it waits u / (1 - u) * prefill / 2 in the mean. The 95th
-percentile is that of an exponential tail with the same mean, ln(u / 0.05) / (1 - u) * prefill / 2.
+The time to the first token is the sum of
+
+- 60 ms for HTTP, tokenizer and scheduler;
+- the prefill of the prompt in all pipeline stages, one after the other, and the launches of its
+  layers;
+- with other requests the decode step that it shares, and half of the one that is running;
+- the wait for the prompts before it, in a queue with one server, Poisson arrivals and equal service
+  times (M/D/1, Pollaczek and Khinchine). With the utilization u, the part of the time in which
+  other prompts are prefilled, the mean is u / (1 - u) * prefill / 2. The 95th percentile is that of
+  an exponential tail with the same mean, ln(u / 0.05) / (1 - u) * prefill / 2.
 
 The constants are in step_constants.json, which tools/serving_constants.py fits to
 tests/data/serving/measurements.json.
@@ -65,7 +69,8 @@ class Constants(NamedTuple):
         runs: The number of runs.
         sources: The repositories and pages that published them.
         first: Seconds before a prefill.
-        scale: Measured / planned tokens/s of a benchmark of one's own; 1 without one.
+        scale: What all times but `first` are divided by: measured / planned tokens/s of a benchmark
+            of one's own, or --efficiency.
     """
 
     gpus: str
@@ -94,7 +99,8 @@ class ServedLoad(NamedTuple):
         tpot: Seconds per output token, while all other requests are prefilled once.
         tokens_per_second: Output tokens/s of all the load's requests.
         utilization: The part of the time in which prompts are prefilled.
-        prefill: Seconds of the prefill of one prompt on an idle copy.
+        prefill: Seconds of a device for the prefill of a prompt.
+        idle_ttft: Seconds to the first token on an idle copy.
         decode_step: Seconds of a decode step of all requests.
         constants: The constants of its family.
     """
@@ -105,6 +111,7 @@ class ServedLoad(NamedTuple):
     tokens_per_second: float
     utilization: float
     prefill: float
+    idle_ttft: float
     decode_step: float
     constants: Constants
 
@@ -113,7 +120,9 @@ class Work(NamedTuple):
     """What one device does under a load, in seconds at its peak and bandwidth."""
 
     prefill: float  # FLOPs of a prompt's prefill at the peak
+    prefill_memory: float  # bytes that it reads in all stages, at the bandwidth
     prefill_sent: float  # its communication
+    stages: int  # pipeline stages that a prompt passes one after the other
     compute: float  # FLOPs of a decode step at the peak
     memory: float  # bytes of a decode step at the bandwidth
     sent: float  # communication of a decode step
@@ -124,10 +133,10 @@ class Work(NamedTuple):
 
 
 def best_case(efficiency: float) -> Constants:
-    """Return the constants of a deployment that reaches that part of the bandwidth and the peak, in
-    which nothing else takes time.
+    """Return the constants of a deployment that reaches that part of the speed of the best case, in
+    which kernels reach the bandwidth and the peak, and nothing is launched.
     """
-    return Constants("", "", efficiency, efficiency, 0.0, 0.0, 1.0, 1.0, 0, (), first=0.0)
+    return Constants("", "", 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0, (), first=0.0, scale=efficiency)
 
 
 def served_load(
@@ -180,7 +189,9 @@ def work_of(resolved: ResolvedRequest, load: Load, computed: dict[int, Steps]) -
 
     return Work(
         prefill=float(more.prompt.by_compute),
+        prefill_memory=float(more.alone.by_memory),
         prefill_sent=float(more.prompt_sent),
+        stages=more.stages,
         compute=between(less.decode.by_compute, more.decode.by_compute),
         memory=between(less.decode.by_memory, more.decode.by_memory),
         sent=between(less.decode_sent, more.decode_sent),
@@ -199,23 +210,28 @@ def times_of(work: Work, known: Constants) -> ServedLoad:
     step = (in_kernels + launched + work.sent + work.requests * known.request) / known.scale
     decodes = work.output - 1
     seconds = work.requests * prefill + decodes * step
-    alone = known.first + prefill + launched / known.scale
+    in_stages = max(work.stages * prefill, work.prefill_memory / known.memory / known.scale)
+    alone = known.first + in_stages + launched / known.scale
     others = (work.requests - 1) / work.requests
     by_others = others * work.requests * prefill / seconds
-    # the running step and that of the prefill itself, which others decode in
+    # half of the running step, and the one that the prefill shares
     shared = others * 1.5 * step
     in_line = prefill / 2 / (1 - by_others)
     wait = by_others * in_line
     late = wait
     if by_others > _LATE:
         late = max(wait, math.log(by_others / _LATE) * in_line)
+    tpot = step
+    if decodes:
+        tpot += (work.requests - 1) * prefill / decodes
     return ServedLoad(
         ttft=alone + shared + wait,
         ttft_p95=alone + shared + late,
-        tpot=(work.requests - 1) * prefill / max(1, decodes) + step,
+        tpot=tpot,
         tokens_per_second=work.requests_of_copy * work.output / seconds,
         utilization=work.requests * prefill / seconds,
-        prefill=alone,
+        prefill=prefill,
+        idle_ttft=alone,
         decode_step=step,
         constants=known,
     )

@@ -48,8 +48,9 @@ from .options import (
     PlanOptions,
     PlanSizeOptions,
 )
-from .plan import Plan, cheaper_row, make_plan
+from .plan import Plan, best_of_models, cheaper_row, make_plan
 from .report import plan_report
+from .rows import Row
 from .search import search
 from .space import Space
 
@@ -92,14 +93,26 @@ class PlanRequest(NamedTuple):
                 self.requests, self.space._replace(max_gpus=None), on_step
             ),
         )
-        if self.narrows and plan.rows:
-            narrower = [*_narrower(plan.rows[0].candidate.resolved.request)]
-            plan = plan._replace(cheaper=cheaper_row(plan, search(narrower, self.space)))
+        if self.narrows and not self.demand.is_open:
+            plan = plan._replace(cheaper=tuple(self._cheaper(plan.rows)))
         if self.disaggregates:
             pools = disaggregated(found.candidates, self.demand)
             is_limited = self.demand.max_gpus is not None
             return plan._replace(pools=pools, no_pools=is_limited and not pools)
         return plan
+
+    def _cheaper(self, found: Sequence[Row]) -> Iterator[Row]:
+        """Yield per model the best row in narrower dtypes on the GPU of its first row, if it needs
+        at most half of the GPUs.
+        """
+        for first in best_of_models(found):
+            model, gpu, *_ = first.candidate.group
+            for request in self.requests:
+                if request.model.name == model and request.gpu and request.gpu.rented == gpu:
+                    narrower = search([*_narrower(request)], self.space)
+                    row = cheaper_row(first, narrower, self.sort)
+                    if row:
+                        yield row
 
 
 class PlanResult(ResultRows):
@@ -147,6 +160,8 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     costs = parsed(options, CostOptions)
     if "users" in load and "rate" in load:
         raise clash("--users", "--rate", "give one of them")
+    if "measured" in load and "efficiency" in load:
+        raise clash("--measured", "--efficiency", "give one of them")
     names, most = _without_number(options.get("gpu") or ())
     max_gpus = parsed(options, ChoiceOptions).get("max_gpus") or most
     has_demand = not load.keys().isdisjoint(("users", "rate"))
@@ -170,7 +185,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     for model, spec in zip(given, specs, strict=True):
         requests += _requests(model, spec, options, traffic, choices)
     demand = _demand(options, load, costs, max_gpus, prices, usual)
-    if "measured" in load:
+    if load.get("measured"):
         calibration = calibrate(load["measured"], requests, demand.network)
         demand = demand._replace(
             scales={calibration.gpu: calibration.scale}, calibrated=calibration.sentence
@@ -216,8 +231,9 @@ def _demand(
     """
     load_factor = load.get("load_factor")
     names = options_of(LoadOptions)
+    has_usual_tpot = load.get("tpot") is None
     assumed = [f"{names[field].name} {text}" for field, text in usual.items()]
-    if "tpot" not in load:
+    if has_usual_tpot:
         assumed.append(f"--tpot {USUAL_SPEED}/s")
     return Demand(
         requested=load.get("users"),
@@ -225,9 +241,11 @@ def _demand(
         load_factor=load_factor,
         has_no_peak=is_per_day(str(options.get("rate"))) and not load_factor,
         ttft=load.get("ttft"),
-        tpot=load.get("tpot", 1 / USUAL_SPEED),
+        tpot=1 / USUAL_SPEED if has_usual_tpot else load["tpot"],
+        has_usual_tpot=has_usual_tpot,
         efficiency=load.get("efficiency"),
-        network=load.get("network", NETWORK),
+        network=load.get("network") or NETWORK,
+        scales={},
         spread=bool(options.get("spread")),
         max_gpus=max_gpus,
         budget=costs.get("budget"),
@@ -356,13 +374,10 @@ def _requests(
 def _narrower(request: FitRequest) -> Iterator[FitRequest]:
     """Yield the request in each checkpoint of the model that exists, and with a cache in fp8.
 
-    The split of a row is left out, which a search chooses.
+    llama.cpp has files instead, whose default on GPUs of desktops is 4 bits.
     """
-    engine = find_engine(request.engine)
-    if engine.splits_by_layer or request.model.quantization:
+    if find_engine(request.engine).splits_by_layer:
         return
-    request = dataclasses.replace(request, gpus=None, tp=None, pp=1, dp=1, attn_dp=1)
-    request = dataclasses.replace(request, enable_expert_parallel=False)
     known = Checkpoints(request.model.name)
     yield request.with_workload(kv_dtype="fp8")
     for weights in known:

@@ -22,6 +22,8 @@ class Demand(NamedTuple):
     load_factor: Ratio | None = None
     ttft: float | None = None  # seconds to the first token at most; None without a target
     tpot: float | None = None  # seconds per output token at most; None without a target
+    # whether `tpot` is the default, which holds where the speed is known
+    has_usual_tpot: bool = False
     # the part of the best case that is reached; None for that of published runs
     efficiency: Ratio | None = None
     network: int = NETWORK  # bytes/s that one GPU sends to another node

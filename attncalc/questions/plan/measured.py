@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import AttncalcError, BadValueError, did_you_mean, is_valid
+from ...errors import AttncalcError, BadValueError, did_you_mean
 from ...records import NamedTuple
 from ...serving.load_bounds import Load, bounds_of_load
 from ...serving.request import FitRequest, resolve
@@ -19,9 +19,10 @@ from .space import Space, Split, splits
 # Bytes of a benchmark's JSON.
 _LONGEST = 1 << 24
 _EXAMPLE = "write 'users=64 prompt=2K output=512 tokens/s=1850', or a JSON of 'vllm bench serve'"
-_COUNTS = ("users", "prompt", "output", "tp", "pp", "dp")
-_NEEDED = ("users", "prompt", "output", "tokens/s")
-_KEYS = (*_NEEDED, "tp", "pp", "dp", "gpu")
+_EXAMPLE_OF_FILE = "write 'bench.json gpu=h100 tp=2'"
+_SPLIT = ("tp", "pp", "dp")
+_LOAD = ("users", "prompt", "output", "tokens/s")
+_KEYS = (*_LOAD, *_SPLIT, "gpu")
 # Seconds of a millisecond, in which vLLM's benchmark writes times.
 _MS = 1e-3
 
@@ -58,25 +59,44 @@ class Calibration(NamedTuple):
 
 
 def read_measured(text: str, name: str) -> Measured:
-    """Return the benchmark of 'users=64 prompt=2K output=512 tokens/s=1850', or of a JSON file.
+    """Return the benchmark of 'users=64 prompt=2K output=512 tokens/s=1850', or of a JSON file,
+    which may have its GPU and split: 'bench.json gpu=h100 tp=2'.
 
     Raises AttncalcError if it lacks something, or the file is no such JSON.
     """
-    if "=" not in text:
-        return _of_file(text, name)
-    given: dict[str, str] = {}
-    for word in re.split(r"[\s,]+", text.strip()):
-        key, equals, value = word.partition("=")
-        if not equals or key not in _KEYS:
-            hint = did_you_mean(key, _KEYS)
-            raise BadValueError(f"{name}: '{truncate(word)}' is not known", f"{hint}{_EXAMPLE}")
-        given[key] = value
-    missing = [key for key in _NEEDED if key not in given]
+    path, given = _words(text, name)
+    split = {key: parse_count(given[key], name) for key in _SPLIT if key in given}
+    if path:
+        for key in _LOAD:
+            if key in given:
+                raise BadValueError(f"{name}: the file has {key}", _EXAMPLE_OF_FILE)
+        return _of_file(path, name)._replace(gpu=given.get("gpu", ""), **split)
+    missing = [key for key in _LOAD if key not in given]
     if missing:
         raise BadValueError(f"{name} lacks {', '.join(missing)}", _EXAMPLE)
-    counts = {key: parse_count(given[key], name) for key in _COUNTS if key in given}
+    counts = {key: parse_count(given[key], name) for key in _LOAD[:3]}
     numerator, denominator = parse_decimal(given["tokens/s"].replace(",", ""), name)
-    return Measured(tokens_per_second=numerator / denominator, gpu=given.get("gpu", ""), **counts)
+    speed = numerator / denominator
+    return Measured(tokens_per_second=speed, gpu=given.get("gpu", ""), **counts, **split)
+
+
+def _words(text: str, name: str) -> tuple[str, dict[str, str]]:
+    """Return the path of a file, '' without one, and {key: value} of the words after it."""
+    given: dict[str, str] = {}
+    # a comma may be within a number: '1,850'
+    path, *words = re.split(r"[\s,]+(?=[^\s=]+=)", text.strip())
+    if "=" in path:
+        words.insert(0, path)
+        path = ""
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in _KEYS:
+            hint = did_you_mean(key, _KEYS)
+            raise BadValueError(f"{name}: '{truncate(word)}' is not known", f"{hint}{_EXAMPLE}")
+        if key in given:
+            raise BadValueError(f"{name}: {key} is given twice", _EXAMPLE)
+        given[key] = value
+    return path, given
 
 
 def _of_file(text: str, name: str) -> Measured:
@@ -99,7 +119,9 @@ def _of_file(text: str, name: str) -> Measured:
     prompt = round(_number(found, "total_input_tokens", where) / completed)
     output = round(_number(found, "total_output_tokens", where) / completed)
     users = found.get("max_concurrency")
-    if not isinstance(users, int) or users < 1:
+    if isinstance(users, int) and users >= 1:
+        users = min(users, int(completed))
+    else:
         # Little's law: requests per second times the seconds of each
         of_outputs = (output - 1) * _number(found, "mean_tpot_ms", where) if output > 1 else 0
         seconds = _MS * (_number(found, "mean_ttft_ms", where) + of_outputs)
@@ -145,7 +167,7 @@ def calibrate(measured: Measured, requests: Sequence[FitRequest], network: int) 
 
 def _request(measured: Measured, requests: Sequence[FitRequest]) -> FitRequest:
     """Return the request for the first model on the GPU that was measured."""
-    first = [one for one in requests if one.model is requests[0].model]
+    first = [one for one in requests if one.model.name == requests[0].model.name]
     by_gpu = {one.gpu.rented: one for one in reversed(first) if one.gpu}
     if measured.gpu:
         from ...config.gpus import gpus_of
@@ -165,17 +187,19 @@ def _request(measured: Measured, requests: Sequence[FitRequest]) -> FitRequest:
 
 def _split(measured: Measured, request: FitRequest) -> Split:
     """Return the split that was measured; without one that with the fewest GPUs that fits."""
-    if measured.tp or measured.pp > 1 or measured.dp > 1:
-        tp = measured.tp or 1
-        return Split(
-            tp * measured.pp * measured.dp,
-            tp,
-            measured.pp,
-            measured.dp,
-            expert_parallel=measured.dp > 1,
-        )
+    tp = measured.tp or 1
+    gpus = tp * measured.pp * measured.dp
+    if measured.tp or gpus > 1:
+        return Split(gpus, tp, measured.pp, measured.dp, expert_parallel=measured.dp > 1)
     for group in splits(request, Space()):
         for split in sorted(group, key=lambda one: one.gpus):
-            if is_valid(replica, split.of(request), split) and replica(split.of(request), split):
+            if _fits(request, split):
                 return split
     raise AttncalcError("--measured: the model fits on no split", "name the split: tp=8")
+
+
+def _fits(request: FitRequest, split: Split) -> bool:
+    try:
+        return bool(replica(split.of(request), split))
+    except AttncalcError:  # the engine does not start so
+        return False

@@ -30,12 +30,13 @@ def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     yield from _search_notes(plan)
     expected = published(plan.rows[0]) if plan.rows else {}
     if expected.get("published_runs"):
-        low, high, runs, of, _ = expected.values()
+        low, high, runs, *_ = expected.values()
         yield (
-            f"By {plural(runs, 'published run')} ({of}), the first row reaches {low:,.0f} to "
-            f"{high:,.0f} tokens/s."
+            f"By {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} "
+            "tokens/s."
         )
-    yield from _column_notes(plan, hidden)
+    if plan.rows:
+        yield from _column_notes(plan, hidden)
     if plan.pools:
         text = "prefill, decode: separate GPUs; cache is what moves between them"
         if len(plan.pools) > MOST_POOLS:
@@ -50,13 +51,15 @@ def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
 
 
-def most_needed(plan: Plan, left_out: Sequence[str], hidden: Sequence[str]) -> Iterator[str]:
-    """Yield the notes of a screen: warnings, and up to MOST_NOTES in all. --json has all notes."""
+def most_needed(
+    plan: Plan, left_out: Sequence[str], hidden: Sequence[str], most: int
+) -> Iterator[str]:
+    """Yield the notes of a screen: warnings, and up to `most` in all. --json has all notes."""
     every = [*left_out, *notes(plan, hidden)]
     warnings = [note for note in every if note.startswith(WARNING)]
     others = [note for note in every if not note.startswith(WARNING)]
     yield from warnings
-    yield from others[: max(0, MOST_NOTES - len(warnings))]
+    yield from others[: max(0, most - len(warnings))]
 
 
 def _search_notes(plan: Plan) -> Iterator[str]:

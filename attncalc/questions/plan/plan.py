@@ -3,15 +3,17 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ...model import plural
 from ...quantity import Ratio
 from ...records import NamedTuple
+from ...search import grouped
 from ...serving.request import FitRequest
 from ...units import SECONDS, quotient
 from .candidates import Candidate
 from .demand import Demand
 from .rows import Row, best_rows, rows, sorted_rows
 from .search import Found
-from .speed import speed_of
+from .speed import Speed, speed_of
 
 
 class Size(NamedTuple):
@@ -39,7 +41,7 @@ class Pools(NamedTuple):
     prefill: Pool  # the GPUs that prefill
     decode: Pool  # the GPUs that decode
     rate: float  # requests per second
-    ttft: float  # seconds of the prefill of a prompt: a bound, or with an efficiency an estimate
+    ttft: float  # seconds to the first token without a wait for other prompts
     tpot: float  # seconds of a decode step
     cache_per_prompt: int  # bytes of cache that move for a prompt
     price: float | None  # price of an hour; None without one
@@ -62,14 +64,14 @@ class Plan(NamedTuple):
     rows: tuple[Row, ...]
     left_out: int  # how many rows are not among them, because another one is better
     too_large: int  # how many candidates would need more GPUs than allowed, or are too slow
-    too_slow: str  # why no candidate is quick enough, in words; '' if one is
+    unserved: Mapping[str, str]  # {model: why none of its candidates is a row, as a sentence}
     demand: Demand  # the users, and what GPUs cost
     growth: tuple[Size, ...]  # what more users need
     sort: str  # what the rows are sorted by
     found: Found  # what the search found
     enough: Row | None = None  # without limits, if the GPUs within them do not serve all users
-    # the best row in a narrower dtype that needs at most half of the first row's GPUs
-    cheaper: Row | None = None
+    # per model the best row in a narrower dtype that needs at most half of its first row's GPUs
+    cheaper: tuple[Row, ...] = ()
     # whether pools were asked for, and the GPUs are too few for any
     no_pools: bool = False
     pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
@@ -116,7 +118,7 @@ def make_plan(
         rows=tuple(kept),
         left_out=len(every) - len(kept),
         too_large=len(found.candidates) - len(every),
-        too_slow="" if every else _too_slow(found.candidates, demand),
+        unserved=_unserved(found.candidates, demand, every),
         demand=demand,
         growth=_due(kept, sizes),
         sort=sort,
@@ -125,14 +127,12 @@ def make_plan(
     )
 
 
-def cheaper_row(plan: Plan, found: Found) -> Row | None:
+def cheaper_row(first: Row, found: Found, sort: str) -> Row | None:
     """Return the best of the rows that a search in narrower dtypes found, if it needs at most half
-    of the GPUs of the plan's first row; else None.
+    of the GPUs of a model's first row; else None.
     """
-    if not plan.rows or plan.demand.is_open:
-        return None
-    best = next(iter(sorted_rows(rows(found.candidates, plan.demand), plan.sort)), None)
-    if best is None or best.candidate.verdict != "fits" or 2 * best.gpus > plan.rows[0].gpus:
+    best = next(iter(sorted_rows(rows(found.candidates, first.demand), sort)), None)
+    if best is None or best.candidate.verdict != "fits" or 2 * best.gpus > first.gpus:
         return None
     return best
 
@@ -153,37 +153,60 @@ def best_of_models(found: Sequence[Row]) -> Iterable[Row]:
     return {one.candidate.group[0]: one for one in reversed(found)}.values()
 
 
-def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
-    """Return which target no candidate reaches, and the shortest time; '' if each is reached by
-    one.
-    """
+def _unserved(
+    candidates: Sequence[Candidate], demand: Demand, every: Sequence[Row]
+) -> dict[str, str]:
+    """Return {model: why none of its candidates is a row} of models that have candidates."""
+    served = {one.candidate.group[0] for one in every}
+    of_models = grouped((candidate.group[0], candidate) for candidate in candidates)
+    return {
+        model: _reason(of_model, demand)
+        for model, of_model in of_models.items()
+        if model not in served
+    }
+
+
+def _reason(candidates: Sequence[Candidate], demand: Demand) -> str:
+    """Return why no candidate is a row."""
     speeds = []
     for candidate in candidates:
         speed = speed_of(candidate, 1, demand)
         if speed:
             speeds.append((candidate, speed))
-    if not speeds:
-        return ""
+    if not speeds and (demand.rate is not None or demand.has_times):
+        return (
+            "NO SPEED IS KNOWN, which --rate, --ttft and --tpot need: drafted tokens have none, "
+            "and a GPU without FLOP/s"
+        )
+    too_slow = _too_slow(speeds, demand) if speeds else ""
+    if too_slow:
+        return f"NOTHING IS FAST ENOUGH: {too_slow}"
+    if demand.max_gpus is None or rows(candidates, demand._replace(budget=None)):
+        return "NOTHING FITS: the budget has no replica"
+    return f"NOTHING FITS: the users need more than {plural(demand.max_gpus, 'GPU')}"
+
+
+def _too_slow(speeds: Sequence[tuple[Candidate, Speed]], demand: Demand) -> str:
+    """Return which target no candidate reaches, and the shortest time; '' if each is reached by
+    one.
+    """
     quickest, speed = min(speeds, key=lambda found: found[1].served.ttft)
     if demand.ttft is not None and speed.served.ttft > demand.ttft:
         return _missed("ttft", demand.ttft, speed.served.ttft, quickest, speed.bounds.ttft)
     quickest, speed = min(speeds, key=lambda found: found[1].served.tpot)
     if demand.tpot is not None and speed.served.tpot > demand.tpot:
         tpot = speed.served.tpot
-        is_default = "--tpot" in demand.assumed
         bound = speed.bounds.tpot
-        return _missed("tpot", demand.tpot, tpot, quickest, bound, is_default=is_default)
+        text = _missed("tpot", demand.tpot, tpot, quickest, bound)
+        if demand.has_usual_tpot:
+            usual = f"The default is {1 / demand.tpot:.0f} tokens/s"
+            return f"{text}. {usual}: --tpot {_slower(tpot)} asks for less"
+        return text
     return ""
 
 
 def _missed(
-    name: str,
-    target: float,
-    seconds: float,
-    candidate: Candidate,
-    bound: Ratio | None,
-    *,
-    is_default: bool = False,
+    name: str, target: float, seconds: float, candidate: Candidate, bound: Ratio | None
 ) -> str:
     """Return that the shortest time, of that candidate, is longer than a target; `bound` is its
     lower bound.
@@ -194,10 +217,6 @@ def _missed(
     )
     if bound is not None:
         text += f"; its lower bound is {quotient(bound, SECONDS)}"
-    if is_default:
-        text += (
-            f". The default is {1 / target:.0f} tokens/s: --tpot {_slower(seconds)} asks for less"
-        )
     return text
 
 

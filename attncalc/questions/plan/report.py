@@ -13,16 +13,18 @@ from ...show.plot.chart import Picture
 from ...show.report import Figure, Report, rows_of
 from ...show.users import described
 from .chart import DEFAULT, plan_charts
-from .facts import load_facts, pools_facts, search_facts, size_facts
+from .facts import cheaper_facts, load_facts, models_of, pools_facts, search_facts, size_facts
 from .figures import ESTIMATES, no_figures, row_facts, row_figures
 from .heading import asked, heading
-from .notes import case, most_needed, notes
+from .notes import MOST_NOTES, case, most_needed, notes
 from .plan import Plan, Pools
 from .rows import Row
 from .tables import columns_of, fitting, tables
 
 # Rows of a screen.
 MOST_ROWS = 8
+# Rows per model for which notes are dropped.
+_FEW_ROWS = 3
 
 
 def plan_report(plan: Plan) -> Report:
@@ -46,6 +48,7 @@ def plan_report(plan: Plan) -> Report:
         extra={
             "load": load_facts(plan),
             "growth": [size_facts(size) for size in plan.growth],
+            "cheaper": [cheaper_facts(row) for row in plan.cheaper],
             "disaggregated": [pools_facts(pools) for pools in plan.pools],
             "search": search_facts(plan),
         },
@@ -58,9 +61,9 @@ def plan_report(plan: Plan) -> Report:
 
 
 def _pools_of(row: Row, pools: Mapping[Any, Pools]) -> dict[str, Any]:
-    """Return the pools of a row's GPU and dtypes, which a table of rows has no other place for."""
-    if not pools:
-        return {}
+    """Return the pools of a row's GPU and dtypes, which a table of rows has no other place for;
+    every value None without --disaggregate.
+    """
     found = pools.get(row.candidate.group)
     sides = {"prefill": found and found.prefill, "decode": found and found.decode}
     facts: dict[str, Any] = {}
@@ -103,15 +106,22 @@ def _picture(plan: Plan) -> Picture | None:
 def _forms(plan: Plan) -> Iterator[Form]:
     """Yield the tables and notes with as many rows as a screen may have room for, then with fewer:
     those of the best of each GPU stay longest.
+
+    Notes are dropped before the last rows.
     """
     rows = _best_of_each_group_first(plan.rows)
     if not rows:
-        yield Form(notes=tuple(notes(plan)))
-    for shown in range(min(len(rows), MOST_ROWS), 0, -1):
+        yield Form(notes=tuple(most_needed(plan, (), (), MOST_NOTES)))
+    most = min(len(rows), MOST_ROWS)
+    fewest = min(most, _FEW_ROWS * len(models_of(plan)))
+    sizes = [(shown, MOST_NOTES) for shown in range(most, fewest, -1)]
+    sizes += [(fewest, n_notes) for n_notes in range(MOST_NOTES, 0, -1)]
+    sizes += [(shown, 1) for shown in range(fewest - 1, 0, -1)]
+    for shown, n_notes in sizes:
         chosen = sorted(rows[:shown], key=plan.rows.index)
         columns, hidden = fitting(columns_of(plan, chosen))
         left_out = [*_left_out(len(rows) - shown, hidden)]
-        sentences = tuple(most_needed(plan, left_out, hidden))
+        sentences = tuple(most_needed(plan, left_out, hidden, n_notes))
         yield Form(tuple(tables(plan, chosen, columns)), sentences)
 
 
@@ -125,7 +135,7 @@ def _left_out(n_rows: int, columns: Sequence[str]) -> Iterator[str]:
     elif columns:
         parts.append(f"columns {', '.join(columns)}")
     if parts:
-        yield f"Left out: {' and '.join(parts)}; -o plan.csv writes all."
+        yield f"Left out: {' and '.join(parts)}; -o plan.csv has all."
 
 
 def _best_of_each_group_first(rows: Sequence[Row]) -> list[Row]:

@@ -1,7 +1,7 @@
 """How fast a replica is at a load, and how large a load it serves within the targets of time."""
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from ...errors import AttncalcError
@@ -85,9 +85,11 @@ def missed_target(candidate: Candidate, requests: int, demand: Demand) -> str:
     """Return the option of the first target of time that so many concurrent requests miss, '--ttft'
     or '--tpot'; '' if they meet both.
 
-    A replica whose speed is not known misses each target.
+    A replica whose speed is not known misses each target that was asked for.
     """
     served = estimate(candidate, requests, demand)
+    if served is None and demand.ttft is None and demand.has_usual_tpot:
+        return ""
     if demand.ttft is not None and (served is None or served.ttft > demand.ttft):
         return "--ttft"
     if demand.tpot is not None and (served is None or served.tpot > demand.tpot):
@@ -99,20 +101,21 @@ def within_times(candidate: Candidate, demand: Demand) -> Candidate | None:
     """Return a replica with no more requests than the targets of time allow; None if it serves none
     in that time.
 
-    It is limited by the target that as many requests as fit would miss.
+    It is limited by the target that the next load would miss.
     """
     if not demand.has_times:
         return candidate
-    missed = missed_target(candidate, candidate.capacity or NO_USERS_LIMIT, demand)
-    if not missed:
+    most = candidate.capacity or NO_USERS_LIMIT
+    if not missed_target(candidate, most, demand):
         return candidate
     quick = most_in_time(
         lambda requests: not missed_target(candidate, requests, demand), candidate.capacity
     )
+    if not quick:
+        return None
+    missed = missed_target(candidate, min(most, _GRID[bisect_right(_GRID, quick)]), demand)
     worst = quick if candidate.worst_capacity is None else min(quick, candidate.worst_capacity)
-    if quick:
-        return candidate._replace(capacity=quick, worst_capacity=worst, limited_by=missed)
-    return None
+    return candidate._replace(capacity=quick, worst_capacity=worst, limited_by=missed)
 
 
 def load_served(candidate: Candidate, demand: Demand) -> float:
