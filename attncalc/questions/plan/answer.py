@@ -372,16 +372,17 @@ def _requests(
 
 
 def _narrower(request: FitRequest) -> Iterator[FitRequest]:
-    """Yield the request in each checkpoint of the model that exists, and with a cache in fp8.
+    """Yield the request with a cache in fp8, with weights in fp8 if such a checkpoint exists, and
+    with both.
 
     llama.cpp has files instead, whose default on GPUs of desktops is 4 bits.
     """
     if find_engine(request.engine).splits_by_layer:
         return
-    known = Checkpoints(request.model.name)
     yield request.with_workload(kv_dtype="fp8")
-    for weights in known:
-        of_weights = dataclasses.replace(request, weights_dtype=weights, checkpoint=known[weights])
+    checkpoint = Checkpoints(request.model.name).get("fp8")
+    if checkpoint:
+        of_weights = dataclasses.replace(request, weights_dtype="fp8", checkpoint=checkpoint)
         yield of_weights
         yield of_weights.with_workload(kv_dtype="fp8")
 
