@@ -264,7 +264,7 @@ def _of_experts(resolved: ResolvedRequest, load: Load, tokens: int, stages: int)
     all_places = symbol("places", places, "devices, or nodes, that divide the experts")
     others = all_places - 1
     # the devices of a rank send a part of its tokens each
-    of_device = ceil_div(tokens, resolved.args.tp if resolved.ranks < devices else 1)
+    of_device = ceil_div(tokens, devices // resolved.ranks)
     sent = symbol("sent", of_device, "tokens that a device sends") * elements
     data = sent * Constant(2, "bytes") * Constant(2, "both ways") * others
     micro = Constant(10**6, "us of a second")

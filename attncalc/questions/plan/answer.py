@@ -74,7 +74,7 @@ class PlanRequest(NamedTuple):
     demand: Demand  # the users, and what GPUs cost
     growth: Mapping[float, str]  # {factor by which the users may grow: when, in words}
     sort: str  # what the rows are sorted by
-    is_whole: bool  # whether rows than which another is better are listed too
+    is_whole: bool  # whether every split is listed, and not the best of each GPU alone
     narrows: bool  # whether narrower dtypes are tried for the first row, as none was given
     disaggregates: bool  # whether pools for prefills and for decode steps are searched too
 

@@ -168,7 +168,10 @@ def calibrate(measured: Measured, requests: Sequence[FitRequest], network: int) 
 def _request(measured: Measured, requests: Sequence[FitRequest]) -> FitRequest:
     """Return the request for the first model on the GPU that was measured."""
     first = [one for one in requests if one.model.name == requests[0].model.name]
-    by_gpu = {one.gpu.rented: one for one in reversed(first) if one.gpu}
+    by_gpu: dict[str, FitRequest] = {}
+    for one in first:
+        if one.gpu:
+            by_gpu.setdefault(one.gpu.rented, one)
     if measured.gpu:
         from ...config.gpus import gpus_of
 

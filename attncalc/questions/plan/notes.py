@@ -26,6 +26,8 @@ def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     demand = plan.demand
     if not plan.found.complete:
         yield "warning: interrupted; these are the rows that were found until then."
+    if plan.no_pools:
+        yield f"--disaggregate: no pools of at most {plural(demand.max_gpus or 0, 'GPU')} do it."
     yield from _assumptions(plan)
     yield from _search_notes(plan)
     expected = published(plan.rows[0]) if plan.rows else {}
@@ -43,8 +45,6 @@ def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
             yield f"{text}; {count(len(plan.pools))} in --json."
         else:
             yield f"{text}."
-    if plan.no_pools:
-        yield f"--disaggregate: no pools of at most {plural(demand.max_gpus or 0, 'GPU')} do it."
     if demand.prices and (demand.rate or demand.load_factor):
         yield f"price/M: of {_priced_tokens(demand)}. tokens/s: of busy replicas."
     if demand.shows_power:

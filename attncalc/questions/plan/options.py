@@ -305,7 +305,7 @@ class CostOptions(TypedDict, total=False):
         "tokens-per-second.",
         With(common=True),
     ]
-    all: Annotated[bool, "Also list rows than which another is better."]
+    all: Annotated[bool, "List every split, and rows with many times the GPUs."]
 
 
 class PlanEngineOptions(EngineOptions, total=False):

@@ -21,6 +21,8 @@ from .plan import Plan, Pools
 from .rows import Row
 from .tables import columns_of, fitting, tables
 
+# Version of the JSON; schema.yaml has the same.
+VERSION = 2
 # Rows of a screen.
 MOST_ROWS = 8
 # Rows per model for which notes are dropped.
@@ -56,6 +58,7 @@ def plan_report(plan: Plan) -> Report:
         verdict=verdict,
         draw=lambda: _picture(plan),
         has_fail_if=True,
+        version=VERSION,
     )
     return on_one_screen(report, [_forms(plan)])
 
