@@ -45,8 +45,8 @@ from .request import ResolvedRequest
 _GRID = (*range(1, 9), *(n << octave for octave in range(1, 18) for n in range(5, 9)))
 # Seconds of HTTP, tokenizer and scheduler before a prefill.
 #
-# With it the median of 46 published times to the first token of SGLang is 1.05 of the estimate, and
-# of 13 of vLLM and TensorRT-LLM 0.6.
+# With it the median of 46 published times to the first token of SGLang's cookbook is 0.99 of the
+# estimate; docs/accuracy/serving.md has those of others.
 _FIRST = 0.06
 # The part of requests that wait longer than the 95th percentile.
 _LATE = 0.05

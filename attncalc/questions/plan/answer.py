@@ -136,7 +136,7 @@ def plan(*models: ModelLike, **options: Unpack[PlanOptions]) -> PlanResult:
 
     >>> best = plan("llama3.1-70b", users=500, prompt="3K", output=500, gpu="h200").rows[0]
     >>> best["gpus"], best["replicas"]
-    (8, 1)
+    (24, 6)
 
     Args:
         models: One model or several, each as in `load`. Without any, the options have the sizes of

@@ -13,12 +13,15 @@ from .demand import Demand
 from .facts import gpus_of
 from .figures import published
 from .plan import Plan
+from .rows import TIMES_FIRST
 from .tables import MOST_POOLS
 
 # Notes of a screen.
 MOST_NOTES = 3
-# GPUs that a note names of each engine.
+# GPUs that a note names.
 _MOST_NAMES = 3
+# Kinds of GPU of which each is one that was named, and not one of 'all'.
+_MOST_NAMED = 8
 
 
 def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
@@ -28,6 +31,7 @@ def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         yield "warning: interrupted; these are the rows that were found until then."
     if plan.no_pools:
         yield f"--disaggregate: no pools of at most {plural(demand.max_gpus or 0, 'GPU')} do it."
+    yield from _gpus_without_row(plan)
     yield from _assumptions(plan)
     yield from _search_notes(plan)
     expected = published(plan.rows[0]) if plan.rows else {}
@@ -119,6 +123,28 @@ def _assumptions(plan: Plan) -> Iterator[str]:
             yield f"{text} (--ram-bandwidth)."
 
 
+def _gpus_without_row(plan: Plan) -> Iterator[str]:
+    """Yield which GPUs that were named have no row, and why; nothing if none has one."""
+    named = gpus_of(plan)
+    if not plan.rows or len(named) > _MOST_NAMED:
+        return
+    if plan.too_many:
+        times = f"more than {TIMES_FIRST} times the first row's GPUs"
+        yield f"Not listed: {_several(plan.too_many)}, with {times}; --all lists them."
+    listed = {*plan.too_many, *(row.candidate.gpu.rented for row in plan.rows)}
+    others = [name for name in named if name not in listed]
+    if others:
+        yield f"Not enough: {_several(others)}; --gpu {others[0]} says why."
+
+
+def _several(names: Sequence[str]) -> str:
+    """Return the first names, and how many others there are."""
+    first = ", ".join(names[:_MOST_NAMES])
+    if len(names) > _MOST_NAMES:
+        return f"{first} and {len(names) - _MOST_NAMES} others"
+    return first
+
+
 def _engines_of_gpus(plan: Plan) -> Iterator[str]:
     """Yield which GPUs have which engine, if that is not the same for all."""
     gpus: dict[str, list[str]] = {}
@@ -129,12 +155,7 @@ def _engines_of_gpus(plan: Plan) -> Iterator[str]:
         return
     parts = []
     for title, several in gpus.items():
-        names = [*dict.fromkeys(several)]
-        first = ", ".join(names[:_MOST_NAMES])
-        if len(names) > _MOST_NAMES:
-            parts.append(f"{title} on {first} and {len(names) - _MOST_NAMES} others")
-        else:
-            parts.append(f"{title} on {first}")
+        parts.append(f"{title} on {_several([*dict.fromkeys(several)])}")
     yield f"Engines by default: {'; '.join(parts)}. --engine sets one for all."
 
 

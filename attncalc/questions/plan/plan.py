@@ -63,6 +63,8 @@ class Plan(NamedTuple):
     # the most users
     rows: tuple[Row, ...]
     left_out: int  # how many rows are not among them, because another one is better
+    # the kinds of GPU whose rows are left out, since they have many times the GPUs of the first row
+    too_many: tuple[str, ...]
     too_large: int  # how many candidates would need more GPUs than allowed, or are too slow
     unserved: Mapping[str, str]  # {model: why none of its candidates is a row, as a sentence}
     demand: Demand  # the users, and what GPUs cost
@@ -117,6 +119,7 @@ def make_plan(
     return Plan(
         rows=tuple(kept),
         left_out=len(every) - len(kept),
+        too_many=_gpus_without_row(every, kept),
         too_large=len(found.candidates) - len(every),
         unserved=_unserved(found.candidates, demand, every),
         demand=demand,
@@ -125,6 +128,13 @@ def make_plan(
         found=found,
         enough=enough,
     )
+
+
+def _gpus_without_row(every: Sequence[Row], kept: Sequence[Row]) -> tuple[str, ...]:
+    """Return the kinds of GPU that have rows, but none that is kept."""
+    listed = {one.candidate.gpu.rented for one in kept}
+    found = dict.fromkeys(one.candidate.gpu.rented for one in every)
+    return tuple(name for name in found if name not in listed)
 
 
 def cheaper_row(first: Row, found: Found, sort: str) -> Row | None:

@@ -17,7 +17,7 @@ from .speed import Speed, load_served, most_served, requests_for_rate, speed_of,
 # servers is after one of 64 with two GPUs each.
 _MOST_SINGLE = 16
 # Rows with more than so many times the GPUs of the first one are listed with --all.
-_TIMES_FIRST = 4
+TIMES_FIRST = 4
 
 
 class Row(NamedTuple):
@@ -295,7 +295,7 @@ def best_rows(found: Sequence[Row]) -> list[Row]:
     kept: dict[tuple[Any, ...], Row] = {}
     for one in found:
         least = fewest.setdefault(one.candidate.group[0], one.gpus)
-        if one.gpus <= _TIMES_FIRST * least:
+        if one.gpus <= TIMES_FIRST * least:
             kept.setdefault(one.candidate.group, one)
     return [*kept.values()]
 
