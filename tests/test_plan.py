@@ -484,7 +484,7 @@ def test_nothing_that_fits_is_the_answer_no(ask: Ask) -> None:
     assert " --weights-dtype int4 does, or --max-gpus 8." in answer.out.splitlines()[1]
     assert answer.code == 1
     few = ask("plan", "llama3.1-70b", *IN_MEMORY, "--gpu", "h100", "--max-gpus", "8")
-    one = {"users": 1, "prompt": "3K", "output": 500, "tpot": "100s"}
+    one: dict[str, Any] = {"users": 1, "prompt": "3K", "output": 500, "tpot": "100s"}
     each = plan("llama3.1-70b", **one, gpu="8xh100", all=True).rows
     most = max(8 // row["gpus"] * row["users_per_replica"] for row in each)
     assert few.out.startswith("NOT ENOUGH: 8 x H100 80GB SXM ")
