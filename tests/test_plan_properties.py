@@ -56,11 +56,11 @@ def test_the_command_of_each_row_gives_fit_the_same_answer(
     kv_dtype: str | None,
 ) -> None:
     """The same verdict, users of a rank, and bytes for weights and the cache."""
-    load = {"prompt": prompt, "output": output}
     options: dict[str, Any] = {"gpu": device, "engine": engine, "users": users, "tpot": tpot}
+    options |= {"prompt": prompt, "output": output}
     if kv_dtype:
         options["kv_dtype"] = kv_dtype
-    found = plan(model, **load, **options)
+    found = plan(model, **options)
     for of_plan, row in zip(found.plan.rows, found.rows, strict=True):
         words = shlex.split(str(row["launch_command"]))
         asked = ("fit", "--gpu", row["gpu"], "--prompt", str(prompt), "--output-len", str(output))
