@@ -14,7 +14,7 @@ from ...show.report import Figure, Report, rows_of
 from ...show.users import described
 from .chart import DEFAULT, plan_charts
 from .facts import cheaper_facts, load_facts, models_of, pools_facts, search_facts, size_facts
-from .figures import ESTIMATES, no_figures, row_facts, row_figures
+from .figures import UNEXPLAINED, no_figures, row_facts, row_figures
 from .heading import asked, heading
 from .notes import MOST_NOTES, case, most_needed, notes
 from .plan import Plan, Pools
@@ -77,11 +77,11 @@ def _pools_of(row: Row, pools: Mapping[Any, Pools]) -> dict[str, Any]:
     return facts
 
 
-def without_estimates(report: Report) -> Report:
-    """Return the report with exact figures alone, whose formulas explain something."""
+def explained(report: Report) -> Report:
+    """Return the report with the exact figures alone whose formulas explain something."""
 
     def exact(figures: Sequence[Figure]) -> tuple[Figure, ...]:
-        return tuple(figure for figure in figures if figure.name not in ESTIMATES)
+        return tuple(figure for figure in figures if figure.name not in UNEXPLAINED)
 
     layers = tuple((facts, exact(figures)) for facts, figures in report.layers)
     return report._replace(figures=exact(report.figures), layers=layers)
