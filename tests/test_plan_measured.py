@@ -107,6 +107,11 @@ def test_the_benchmark_calibrates_in_python_too(ask: Ask) -> None:
         (f"{TEXT} gpu=l4", "--measured is of l4, which is not among the GPUs", "add it: --gpu l4"),
         (f"{TEXT} gpu=hal9000", "no GPU named 'hal9000'", ""),
         (f"{TEXT} tp=3", "", ""),
+        (
+            TEXT.replace("2K", "100K"),
+            "--measured: context 102,912 is beyond the model's maximum of 40,960",
+            "",
+        ),
     ],
 )
 def test_a_benchmark_that_cannot_be_is_an_error(
@@ -116,6 +121,15 @@ def test_a_benchmark_that_cannot_be_is_an_error(
     assert len(found) == 2
     assert found[0].startswith(f"error: {error}")
     assert found[1].startswith(f"  tip: {tip}")
+
+
+def test_a_split_that_does_not_fit_was_not_measured(ask: Ask) -> None:
+    """141 GB of weights on an L4."""
+    measured = "users=1 prompt=2K output=100 tokens/s=1 tp=1"
+    words = ("plan", "llama3.1-70b", "--gpu", "l4", "--users", "5", "--measured", measured)
+    error, tip = ask(*words).error.splitlines()
+    assert error == "error: --measured: Llama 3.1/3.3 70B does not fit on l4 with 1 GPU"
+    assert tip == "  tip: name the split that was measured: tp=8"
 
 
 def test_a_file_that_lacks_a_figure_is_an_error(ask: Ask, tmp_path: Path) -> None:

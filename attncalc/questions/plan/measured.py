@@ -1,5 +1,6 @@
 """A benchmark of one's own, as --measured describes it, and what it says of the estimates."""
 
+import dataclasses
 import json
 import re
 from collections.abc import Sequence
@@ -8,9 +9,11 @@ from typing import Any
 
 from ...errors import AttncalcError, BadValueError, did_you_mean
 from ...records import NamedTuple
+from ...serving.fit import fit
 from ...serving.load_bounds import Load, bounds_of_load
-from ...serving.request import FitRequest, resolve
+from ...serving.request import FitRequest, ResolvedRequest, resolve
 from ...serving.step_times import served_load
+from ...serving.traffic import Traffic
 from ...show.report import number
 from ...units import parse_count, parse_decimal, truncate
 from .candidates import replica
@@ -148,6 +151,7 @@ def calibrate(measured: Measured, requests: Sequence[FitRequest], network: int) 
     assert gpu is not None
     split = _split(measured, request)
     resolved = resolve(split.of(request))
+    _check_fits(measured, resolved, split)
     load = Load(measured.users, measured.prompt, measured.output, network=network)
     bound = bounds_of_load(resolved, load).tokens_per_second
     served = served_load(resolved, load)
@@ -199,6 +203,23 @@ def _split(measured: Measured, request: FitRequest) -> Split:
             if _fits(request, split):
                 return split
     raise AttncalcError("--measured: the model fits on no split", "name the split: tp=8")
+
+
+def _check_fits(measured: Measured, resolved: ResolvedRequest, split: Split) -> None:
+    """Raise AttncalcError if one request of the benchmark does not fit, or the engine does not
+    start.
+    """
+    assert resolved.gpu is not None
+    traffic = Traffic(measured.prompt, measured.output)
+    request = dataclasses.replace(resolved.request, traffic=traffic)
+    context = measured.prompt + measured.output
+    answer = fit(request.with_workload(batch=1, context=context))
+    if answer.fits:
+        return
+    reason = f"{resolved.model.title} does not fit on {resolved.gpu.rented} with {split.words}"
+    if answer.refusal:
+        reason = answer.refusal.reason
+    raise AttncalcError(f"--measured: {reason}", "name the split that was measured: tp=8")
 
 
 def _fits(request: FitRequest, split: Split) -> bool:
