@@ -331,6 +331,7 @@ RUNS = {
         "gpt2 --users 9 --prompt 99 --output-len 9 --gpu t4,l4 --price t4=0.5,l4=0.7 --growth 2 "
         "--disaggregate",
         "gpt2 --users 9 --prompt 99 --output-len 9 --gpu t4 --fail-if gpus>1",
+        "llama3.1-70b --users 9 --gpu h200",  # with fp8 weights one GPU is enough
     ],
     "sweep": [
         "gpt2 llama2-7b -c 1K,2K --tp 1,5 --gpu t4",

@@ -16,7 +16,7 @@ from attncalc.cost.flops import flops
 from attncalc.hardware import Gpu
 from attncalc.model import Head
 from attncalc.quantity import Ratio
-from attncalc.serving.load_bounds import Load, bounds_of_load
+from attncalc.serving.load_bounds import Load, bounds_of_load, steps_of
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
 from attncalc.serving.weights_read import bytes_read
 
@@ -232,6 +232,36 @@ def test_more_requests_of_a_copy_are_served_faster_together(
     assert exactly(few.tokens_per_second) <= exactly(more.tokens_per_second)
     assert exactly(few.tpot) <= exactly(more.tpot) <= exactly(more.planning_tpot)
     assert exactly(few.ttft) == exactly(more.ttft) <= exactly(more.planning_ttft)
+
+
+@pytest.mark.parametrize(
+    ("engine", "split", "per_node", "bytes_of_token", "bandwidth"),
+    [
+        # 2 layers with experts of a hidden size of 128 on 2 devices: each token goes to both, of
+        # which one is another, in 2 bytes both ways: 2 * 128 * 2 * (1 / 2) * 2 * 2 = 1,024
+        ("vllm", {"gpus": 2, "dp": 2}, 8, 1024, 10**6),
+        # its 4 experts are on up to 4 of 8 devices, 7 / 8 of them others: 2 * 128 * 4 * 7 / 8 * 4
+        ("vllm", {"gpus": 8, "dp": 8}, 8, 3584, 10**6),
+        # over 2 nodes a token is sent to each node once, through the network
+        ("vllm", {"gpus": 8, "dp": 8}, 4, 1024, 10**5),
+        # the 4 devices of each of 2 ranks send a quarter of its 4 tokens each
+        ("vllm", {"gpus": 8, "tp": 4, "dp": 2}, 8, 3584 / 4, 10**6),
+        ("sglang", {"gpus": 8, "tp": 8, "attn_dp": 2}, 8, 3584 / 4, 10**6),
+    ],
+)
+def test_tokens_are_sent_to_the_devices_of_their_experts(
+    engine: str, split: dict[str, int], per_node: int, bytes_of_token: float, bandwidth: int
+) -> None:
+    """And their outputs back: two exchanges per layer with experts, each 10 us besides."""
+    device = dataclasses.replace(SLOW, link=10**6, per_node=per_node)
+    resolved = on(mixture(), engine=engine, gpu=device, enable_expert_parallel=True, **split)
+    sent = steps_of(resolved, Load(4 * resolved.ranks, 8, 2, network=10**5), "expected").decode_sent
+    devices = resolved.gpus // resolved.ranks
+    # tensor-parallel devices of a rank add up 4 tokens of 128 elements twice in each of 3 layers
+    of_sum = 4 * 128 * 2 * 2 * (devices - 1) / devices / 10**6 + 10e-6
+    sums = 3 * 2 * of_sum if devices > 1 else 0
+    exchanges = 4 * bytes_of_token / bandwidth + 2 * 2 * 10e-6
+    assert float(sent) == pytest.approx(sums + exchanges)
 
 
 def test_idle_ranks_have_no_tokens() -> None:

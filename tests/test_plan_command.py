@@ -124,6 +124,8 @@ def test_a_load_reads_the_host_as_the_roofline_does(ask: Ask, option: list[str])
             "2",
             "--max-gpus",
             "1",
+            "--tpot",
+            "9s",
         )
     )
     assert planned["tpot_bound"] == results(ask("fit", *model, "-c", "1024"))["decode_time_bound"]
@@ -161,7 +163,7 @@ def test_the_gpus_and_the_price_of_users_are_those_of_plan() -> None:
         )
     }
     rows = plan(
-        "llama3.1-70b", users=500, gpu="h200", tp="4,8", price=prices, all=True, **LOAD
+        "llama3.1-70b", users=500, gpu="h200", tp="4,8", price=prices, all=True, tpot="9s", **LOAD
     ).rows
     for row in rows:
         of_sweep = found[row["tp"]]

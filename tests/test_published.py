@@ -1,21 +1,21 @@
-"""Published deployments: measured speeds against the bounds, and the classes that are derived from
+"""Published deployments: measured speeds against the bounds, and the constants that are fitted to
 them.
 """
 
 import json
 import sys
+from collections import defaultdict
 from pathlib import Path
+from statistics import median
 
-import pytest
 from asking import Ask
 from measurements import FOLDER, examples, measurements
 from tables import each
 
 from attncalc import Workload, load
 from attncalc.config.gpus import gpu
-from attncalc.serving.load_bounds import Load
-from attncalc.serving.published import class_of, published_range
 from attncalc.serving.request import FitRequest, resolve
+from attncalc.serving.step_times import constants_of, family_of
 
 RECIPES = [
     (row["id"], row["command"], row["verdict"])
@@ -23,14 +23,17 @@ RECIPES = [
 ]
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
 import accuracy  # noqa: E402
-import serving_classes  # noqa: E402
+import serving_constants  # noqa: E402
 
 
 def test_no_measured_rate_exceeds_the_bounds() -> None:
-    """Nor the planning figure, of any of the runs without drafts and cached prefixes."""
+    """Nor the planning figure, of the runs without drafts and cached prefixes. Only two of SGLang
+    over nine nodes hide the tokens' way to experts behind another batch's computation.
+    """
     runs = measurements()
     assert len(runs) > 250
-    assert [run.row["id"] for run in runs if run.of_bound > 1 or run.of_planning > 1] == []
+    assert [run.row["id"] for run in runs if run.of_bound > 1] == []
+    assert [run.row["id"] for run in runs if run.of_planning > 1] == ["sgep-05", "sgep-06"]
     assert max(run.of_bound for run in runs) > 0.8  # a bound that nobody comes near would hold too
 
 
@@ -44,25 +47,31 @@ def test_no_measured_time_is_below_the_bounds() -> None:
     assert early == []
 
 
-def test_runs_that_derived_no_class_lie_in_its_range() -> None:
-    """At least 80 % of the pages that were held out; and the shipped table is that of the tool."""
-    runs, inside = serving_classes.held_out()
-    assert runs >= 50
-    assert inside / runs >= 0.8
-    assert serving_classes.TABLE.read_text(encoding="utf-8") == serving_classes.text(), (
-        "run python tools/serving_classes.py"
+def test_the_constants_are_those_of_the_tool() -> None:
+    assert serving_constants.TABLE.read_text(encoding="utf-8") == serving_constants.text(), (
+        "run python tools/serving_constants.py"
     )
 
 
-def test_the_page_has_the_ranges_of_published_runs() -> None:
+def test_runs_of_new_publishers_are_planned_by_the_others() -> None:
+    """The median is within 10 % for dense models, and for mixtures on one GPU. 85 % of the runs of
+    both lie in a range of a factor below 3.
+    """
+    ratios = defaultdict(list)
+    for run, of_planned in serving_constants.held_out(serving_constants.own_runs()):
+        ratios[run.family[1]].append(of_planned)
+    assert sum(map(len, ratios.values())) > 180
+    for model in ("dense", "mixture on one GPU"):
+        assert 0.9 < median(ratios[model]) < 1.1
+        low, high = serving_constants.range_of(ratios[model])
+        assert high / low < 3
+    assert 0.8 < median(ratios["mixture on several GPUs"]) < 1.25
+
+
+def test_the_page_has_the_constants() -> None:
     page = (accuracy.PAGES / "serving.md").read_text(encoding="utf-8")
-    assert "\n".join(accuracy.served()) in page, "run python tools/accuracy.py"
-
-
-def test_runs_of_new_publishers_lie_in_the_range() -> None:
-    """80 % of the runs of each publisher, with the classes of all others."""
-    runs, inside = serving_classes.of_new_publishers()
-    assert inside / runs >= 0.8
+    for lines in (accuracy.constants(), accuracy.served()):
+        assert "\n".join(lines) in page, "run python tools/accuracy.py"
 
 
 def test_no_estimate_of_aiconfigurator_is_quicker_than_the_bounds() -> None:
@@ -72,39 +81,32 @@ def test_no_estimate_of_aiconfigurator_is_quicker_than_the_bounds() -> None:
         assert row["tokens_per_s"] < float(bounds.planning_tokens_per_second or 0)
 
 
-@pytest.mark.parametrize(
-    ("requests", "split", "named"),
+@each(
+    ("name", "gpu_name", "split", "family"),
     [
-        (1, {"gpus": 8, "tp": 8}, "mixture, up to 8 requests, several GPUs"),
-        (9, {"gpus": 8, "tp": 8}, "mixture, 9 to 32 requests, several GPUs"),
+        ("llama3-8b", "h100", {}, ("NVIDIA, data center", "dense")),
+        ("gpt-oss-120b", "h200", {}, ("NVIDIA, data center", "mixture on one GPU")),
         (
-            33,
-            {"gpus": 8, "tp": 1, "dp": 8},
-            "mixture, 33 to 128 requests, several GPUs with DP attention",
+            "gpt-oss-120b",
+            "h200",
+            {"gpus": 2, "tp": 1},
+            ("NVIDIA, data center", "mixture on one GPU"),
         ),
-        (129, {"gpus": 1}, "mixture, above 128 requests, one GPU"),
-        (129, {"gpus": 2, "tp": 1}, "mixture, above 128 requests, one GPU"),
+        ("gpt-oss-120b", "mi300x", {"gpus": 8, "tp": 8}, ("AMD", "mixture on several GPUs")),
+        ("llama3-8b", "rtx-4090", {}, ("a desktop's card", "dense")),
+        ("llama3-8b", "m3-max-128gb", {}, ("Apple", "dense")),
     ],
 )
-def test_a_class_is_that_of_one_copy(requests: int, split: dict[str, int], named: str) -> None:
-    request = FitRequest(load("gpt-oss-120b"), Workload.decode(1, 2048), gpu=gpu("h200"), **split)  # type: ignore[arg-type]
-    resolved, load_of = resolve(request), Load(requests, 1024, 1024)
-    assert str(class_of(resolved, load_of)) == named
-    found = published_range(resolved, load_of)
-    assert found is not None
-    assert 0 < found.low < found.high <= 1
-    assert found.runs >= 5
-    assert found.sources
+def test_the_family_of_a_deployment(
+    name: str, gpu_name: str, split: dict[str, int], family: tuple[str, str]
+) -> None:
+    request = FitRequest(load(name), Workload.decode(1, 2048), gpu=gpu(gpu_name), **split)  # type: ignore[arg-type]
+    assert family_of(resolve(request)) == family
 
 
-def test_a_class_with_few_runs_has_the_range_of_all_loads() -> None:
-    request = FitRequest(
-        load("llama3.1-70b"), Workload.decode(1, 2048), gpu=gpu("h200"), gpus=4, tp=4
-    )
-    found = published_range(resolve(request), Load(64, 1024, 1024))
-    assert found
-    assert str(found.of) == "dense, any number of requests, several GPUs"
-    assert found.low < found.median < found.high
+def test_a_family_without_runs_has_the_constants_of_usual_gpus() -> None:
+    request = FitRequest(load("gpt-oss-20b"), Workload.decode(1, 2048), gpu=gpu("mi300x"))
+    assert str(constants_of(resolve(request))) == "mixture on one GPU on NVIDIA, data center"
 
 
 @each(("name", "command", "verdict"), RECIPES)

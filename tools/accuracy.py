@@ -22,9 +22,9 @@ from startups import Prediction, logged_size, predict, startups  # noqa: E402
 from training_classes import ROWS, cause_of, class_rows  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "tools"))
-import serving_classes  # noqa: E402
+import serving_constants  # noqa: E402
 import vllm_plans  # noqa: E402
-from measurements import Measurement, examples, measurements  # noqa: E402
+from measurements import examples  # noqa: E402
 
 from attncalc.config.gpus import gpu  # noqa: E402
 
@@ -231,35 +231,43 @@ def width_of(row: Row) -> float:
     return row.prediction.high - row.prediction.low
 
 
-def served() -> Iterator[str]:
-    """Yield one line per class of published runs, then how many runs lie in the range of others."""
+def constants() -> Iterator[str]:
+    """Yield one line per family of GPUs and models, with its constants."""
     yield (
-        "| class | runs | pages | of the upper bound: median | highest | of the planning figure: "
-        "median | range |"
+        "| GPUs | model | runs | publishers | of the bandwidth | of the peak | us per layer | us "
+        "per request | range of tokens/s |"
     )
-    yield "|---|---:|---:|---:|---:|---:|---:|"
-    rows = json.loads(serving_classes.text())["classes"]
-    table: dict[tuple[str, ...], Any] = {
-        (row["model"], row["load"], row["gpus"]): row for row in rows
-    }
-    for of, members in sorted(serving_classes.by_class(measurements()).items()):
-        row = table.get(tuple(of))
-        bounds = [run.of_bound for run in members]
-        reached = f"{row['low']:.2f} to {row['high']:.2f}" if row else "too few runs"
+    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|"
+    for row in json.loads(serving_constants.TABLE.read_text(encoding="utf-8"))["families"]:
         yield (
-            f"| {of} | {len(members)} | {pages(members)} | {median(bounds):.2f} | "
-            f"{max(bounds):.2f} | "
-            f"{median(run.of_planning for run in members):.2f} | {reached} |"
+            f"| {row['gpus']} | {row['model']} | {row['runs']} | {len(row['sources'])} | "
+            f"{row['memory']:.2f} | {row['compute']:.2f} | {row['layer'] * 10**6:.0f} | "
+            f"{row['request'] * 10**6:.0f} | {row['low']:.2f} to {row['high']:.2f} |"
         )
-    yield ""
-    yield "| runs that were not used to derive the classes | runs | inside the range |"
+
+
+def served() -> Iterator[str]:
+    """Yield one line per class of published runs: what each publisher measured of what the
+    constants of all others plan.
+    """
+    classes: dict[str, list[float]] = {}
+    models: dict[str, list[float]] = {}
+    for run, of_planned in serving_constants.held_out(serving_constants.own_runs()):
+        classes.setdefault(serving_constants.load_of(run), []).append(of_planned)
+        models.setdefault(run.family[1], []).append(of_planned)
+    yield "| each publisher, by the constants of the others | runs | measured / planned: median |"
     yield "|---|---:|---:|"
-    yield "| a third of the pages, drawn by a hash of their names | {} | {} |".format(
-        *serving_classes.held_out()
-    )
-    yield "| each publisher, with the classes of all others | {} | {} |".format(
-        *serving_classes.of_new_publishers()
-    )
+    for name, ratios in sorted(classes.items()):
+        yield f"| {name} | {len(ratios)} | {median(ratios):.2f} |"
+    yield ""
+    yield "| model | runs | median | 85 % of the runs | largest / smallest |"
+    yield "|---|---:|---:|---:|---:|"
+    for name, ratios in sorted(models.items()):
+        low, high = serving_constants.range_of(ratios)
+        yield (
+            f"| {name} | {len(ratios)} | {median(ratios):.2f} | {low:.2f} to {high:.2f} | "
+            f"{high / low:.1f} |"
+        )
 
 
 def planned() -> Iterator[str]:
@@ -312,11 +320,6 @@ def plans_left_out() -> Iterator[str]:
 
 def _plan_rows() -> list[dict[str, Any]]:
     return [row for version in vllm_plans.VERSIONS for row in vllm_plans.rows(version)]
-
-
-def pages(members: list[Measurement]) -> int:
-    """Return the number of pages that published the runs."""
-    return len({run.row["source"] for run in members})
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -382,6 +385,7 @@ SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "unseen": unseen,
     "runs": training,
     "classes": classes,
+    "constants": constants,
     "served": served,
     "planned": planned,
     "vllm": plans_of_vllm,

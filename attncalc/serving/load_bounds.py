@@ -11,11 +11,12 @@ pass, so that one computes while the other reads. Two figures follow:
 - `tokens_per_second`, an upper bound: R * O tokens in the longer of all compute time and all memory
   time;
 - `planning_tokens_per_second`: in the prefills' compute time plus the time of the decode steps, one
-  after the other, with the expected number of experts and the all-reduces between tensor-parallel
-  devices.
+  after the other, with the expected number of experts, the all-reduces between tensor-parallel
+  devices, and the tokens that data-parallel ranks send to experts and back.
 
-Other communication is not counted, nor what a scheduler does. The steps are those of `roofline.py`.
-Decode steps have the average context, the prompt and half of the output, as in `traffic.py`.
+Pipeline stages' communication is not counted, nor what a scheduler does. The steps are those of
+`roofline.py`. Decode steps have the average context, the prompt and half of the output, as in
+`traffic.py`.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from ..cost.experts import Routing
 from ..engines.expert_parallel import with_ranks
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..quantity import Constant, Quantity, Ratio, maximum, named, ratio, symbol
+from ..quantity import Constant, Quantity, Ratio, ceil_div, maximum, named, quantity, ratio, symbol
 from ..records import NamedTuple
 from ..workload import Workload
 from .cache_read import ServingConfig
@@ -33,6 +34,10 @@ from .host_read import host_step, uses_host
 from .request import ResolvedRequest
 from .roofline import Bound, Step, decode_step, machine_of, prefill_step
 from .traffic import Traffic
+
+# Bytes/s of one GPU's network between nodes: 400 Gb/s, as NVIDIA's DGX and HGX nodes have for each
+# GPU.
+NETWORK = 400 * 10**9 // 8
 
 
 class Load(NamedTuple):
@@ -47,6 +52,7 @@ class Load(NamedTuple):
     # The share of prompt tokens that are in the cache already, 0 to 1; at least the last token of a
     # prompt is computed
     prefix_hit_rate: float = 0.0
+    network: int = NETWORK  # bytes/s that one GPU sends to another node
 
     @property
     def cached_tokens(self) -> int:
@@ -83,8 +89,8 @@ class Steps(NamedTuple):
     alone: Step  # the prefill of one prompt on an idle copy
     prompt: Step  # the prefill of one prompt while all other ranks compute one too
     decode: Step  # the decode step of all requests
-    prompt_sent: Ratio  # seconds of the all-reduces of a prefill
-    decode_sent: Ratio  # seconds of those of a decode step
+    prompt_sent: Ratio  # seconds of the communication of a prefill
+    decode_sent: Ratio  # seconds of that of a decode step
     # pipeline stages that a prompt passes one after the other; llama.cpp's devices compute parts of
     # it
     stages: int
@@ -171,6 +177,9 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
     assert resolved.gpu is not None
     config = ServingConfig.of(resolved)
     on_rank, ranks = resolved.requests_of_rank(load.requests)
+    # a bound has as few ranks with as many requests as possible; an estimate has all
+    if routing == "expected":
+        ranks = min(resolved.ranks, load.requests)
     workload = dataclasses.replace(resolved.workload, lengths=None)
     prompt = dataclasses.replace(workload, batch=1, context=load.prompt_tokens)
     decode = dataclasses.replace(
@@ -201,24 +210,79 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
         alone=of_one,
         prompt=of_one if ranks == 1 else of_prompt(shared),
         decode=step,
-        prompt_sent=_all_reduces(resolved, load.prompt_tokens - load.cached_tokens, config.stages),
-        decode_sent=_all_reduces(resolved, decode.batch, 1),
+        prompt_sent=_sent(resolved, load, load.prompt_tokens - load.cached_tokens, config.stages),
+        decode_sent=_sent(resolved, load, decode.batch, 1),
         stages=1 if resolved.whole_layers else config.stages,
     )
 
 
-def _all_reduces(resolved: ResolvedRequest, tokens: int, stages: int) -> Ratio:
+def _sent(resolved: ResolvedRequest, load: Load, tokens: int, stages: int) -> Ratio:
+    """Return the seconds of a pass's communication for so many tokens of each rank; `stages` share
+    the layers.
+    """
+    return _sum(
+        _all_reduces(resolved, load, tokens, stages), _of_experts(resolved, load, tokens, stages)
+    )
+
+
+def _link(resolved: ResolvedRequest, load: Load, devices: int) -> Quantity:
+    """Return the bytes/s of the slowest hop between so many devices: the network's over several
+    nodes.
+    """
+    assert resolved.gpu is not None
+    link = resolved.gpu.link_symbol
+    if devices > resolved.gpu.per_node and load.network < link:
+        return symbol("network", load.network, "bytes/s of a GPU to other nodes")
+    return link
+
+
+def _of_experts(resolved: ResolvedRequest, load: Load, tokens: int, stages: int) -> Ratio:
+    """Return the seconds in which data-parallel ranks send tokens to the experts of other ranks,
+    and get their outputs.
+
+    Each token goes to top_k experts, of which (devices - 1) / devices are on other devices, in 16
+    bits both ways. Over several nodes it is sent to each node once, and passed on inside (DeepEP's
+    README): with 8 experts on 4 nodes 4 times, of which 3 / 4 are other nodes.
+    """
+    assert resolved.gpu is not None
+    devices = resolved.expert_devices
+    if resolved.ranks == 1 or not resolved.model.has_experts:
+        return ratio(0, 1)
+    nodes = ceil_div(devices * resolved.args.pp, resolved.gpu.per_node)
+    places = int(nodes) if nodes > 1 else devices
+    elements = quantity(0)
+    layers_with_experts = quantity(0)
+    for stack, layers in resolved.request.model.groups():
+        if layers.mlp is None or not layers.mlp.n_experts:
+            continue
+        number = symbol("L_moe", layers.count, "layers with experts")
+        picked = layers.mlp.n_experts_per_token or 0
+        top_k = symbol("top_k", min(picked, places), "places with a token's experts, at most")
+        elements = elements + number * top_k * symbol("d_model", stack.d_model, "hidden size")
+        layers_with_experts = layers_with_experts + number
+    link = _link(resolved, load, devices * resolved.args.pp)
+    all_places = symbol("places", places, "devices, or nodes, that divide the experts")
+    others = all_places - 1
+    # the devices of a rank send a part of its tokens each
+    of_device = ceil_div(tokens, devices // resolved.ranks)
+    sent = symbol("sent", of_device, "tokens that a device sends") * elements
+    data = sent * Constant(2, "bytes") * Constant(2, "both ways") * others
+    micro = Constant(10**6, "us of a second")
+    waits = layers_with_experts * Constant(2, "exchanges of a layer") * _ALL_REDUCE
+    return ratio(data * micro + waits * all_places * link, all_places * link * micro * stages)
+
+
+def _all_reduces(resolved: ResolvedRequest, load: Load, tokens: int, stages: int) -> Ratio:
     """Return the seconds in which tensor-parallel devices add up their parts of so many tokens: two
     sums per layer.
 
     Each device sends 2 * (tp - 1) / tp of the activations, in 16 bits (a ring). `stages` share the
     layers.
     """
-    assert resolved.gpu is not None
     model = resolved.model
-    link = resolved.gpu.link_symbol
     if model.tp == 1:
         return ratio(0, 1)
+    link = _link(resolved, load, model.tp)
     tp = symbol("tp", model.tp, "tensor-parallel devices")
     width = symbol("d_model", model.main.d_model, "hidden size")
     sums = symbol("L", model.main.n_layers, "layers") * Constant(2, "all-reduces of a layer")

@@ -24,6 +24,7 @@ from ...quantity import Ratio, ratio
 from ...ranges import parse_counts, split_list
 from ...records import NamedTuple
 from ...serving.fit import NO_LIMIT
+from ...serving.load_bounds import NETWORK
 from ...serving.request import FitRequest
 from ...serving.traffic import Traffic
 from ...units import count, is_per_day, parse_decimal, period, truncate
@@ -38,6 +39,7 @@ from .demand import Demand
 from .disaggregated import disaggregated
 from .heading import asked
 from .load import read_traffic, usual_requests
+from .measured import calibrate
 from .options import (
     FIT_OPTIONS,
     ChoiceOptions,
@@ -46,8 +48,9 @@ from .options import (
     PlanOptions,
     PlanSizeOptions,
 )
-from .plan import Plan, make_plan
+from .plan import Plan, best_of_models, cheaper_row, make_plan
 from .report import plan_report
+from .rows import Row
 from .search import search
 from .space import Space
 
@@ -56,6 +59,9 @@ if TYPE_CHECKING:
 
 # Every built-in GPU; of weights those as released and in each checkpoint that exists.
 ALL = "all"
+# Output tokens per second that each user gets at least, unless --tpot says otherwise: twice the
+# speed of reading.
+USUAL_SPEED = 10
 # The dtype of the release, or of the engine's default.
 AUTO = "auto"
 
@@ -68,7 +74,8 @@ class PlanRequest(NamedTuple):
     demand: Demand  # the users, and what GPUs cost
     growth: Mapping[float, str]  # {factor by which the users may grow: when, in words}
     sort: str  # what the rows are sorted by
-    is_whole: bool  # whether rows than which another is better are listed too
+    is_whole: bool  # whether every split is listed, and not the best of each GPU alone
+    narrows: bool  # whether narrower dtypes are tried for the first row, as none was given
     disaggregates: bool  # whether pools for prefills and for decode steps are searched too
 
     def plan(self, on_step: Callable[[str], None] = lambda _: None) -> Plan:
@@ -86,9 +93,26 @@ class PlanRequest(NamedTuple):
                 self.requests, self.space._replace(max_gpus=None), on_step
             ),
         )
+        if self.narrows and not self.demand.is_open:
+            plan = plan._replace(cheaper=tuple(self._cheaper(plan.rows)))
         if self.disaggregates:
-            return plan._replace(pools=disaggregated(found.candidates, self.demand))
+            pools = disaggregated(found.candidates, self.demand)
+            is_limited = self.demand.max_gpus is not None
+            return plan._replace(pools=pools, no_pools=is_limited and not pools)
         return plan
+
+    def _cheaper(self, found: Sequence[Row]) -> Iterator[Row]:
+        """Yield per model the best row in narrower dtypes on the GPU of its first row, if it needs
+        at most half of the GPUs.
+        """
+        for first in best_of_models(found):
+            model, gpu, *_ = first.candidate.group
+            for request in self.requests:
+                if request.model.name == model and request.gpu and request.gpu.rented == gpu:
+                    narrower = search([*_narrower(request)], self.space)
+                    row = cheaper_row(first, narrower, self.sort)
+                    if row:
+                        yield row
 
 
 class PlanResult(ResultRows):
@@ -112,7 +136,7 @@ def plan(*models: ModelLike, **options: Unpack[PlanOptions]) -> PlanResult:
 
     >>> best = plan("llama3.1-70b", users=500, prompt="3K", output=500, gpu="h200").rows[0]
     >>> best["gpus"], best["replicas"]
-    (8, 1)
+    (24, 6)
 
     Args:
         models: One model or several, each as in `load`. Without any, the options have the sizes of
@@ -136,6 +160,8 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     costs = parsed(options, CostOptions)
     if "users" in load and "rate" in load:
         raise clash("--users", "--rate", "give one of them")
+    if "measured" in load and "efficiency" in load:
+        raise clash("--measured", "--efficiency", "give one of them")
     names, most = _without_number(options.get("gpu") or ())
     max_gpus = parsed(options, ChoiceOptions).get("max_gpus") or most
     has_demand = not load.keys().isdisjoint(("users", "rate"))
@@ -165,13 +191,20 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     requests: list[FitRequest] = []
     for model, spec in zip(given, specs, strict=True):
         requests += _requests(model, spec, options, traffic, choices)
+    demand = _demand(options, load, costs, max_gpus, prices, usual)
+    if load.get("measured"):
+        calibration = calibrate(load["measured"], requests, demand.network)
+        demand = demand._replace(
+            scales={calibration.gpu: calibration.scale}, calibrated=calibration.sentence
+        )
     return PlanRequest(
         requests=tuple(requests),
         space=space,
-        demand=_demand(options, load, costs, max_gpus, prices, usual),
+        demand=demand,
         growth=_growth(options.get("growth")),
         sort=sort,
         is_whole=bool(options.get("all")),
+        narrows=not any(map(options.get, ("weights_dtype", "kv_dtype", "dtype"))),
         disaggregates=bool(options.get("disaggregate")),
     )
 
@@ -205,15 +238,21 @@ def _demand(
     """
     load_factor = load.get("load_factor")
     names = options_of(LoadOptions)
+    has_usual_tpot = load.get("tpot") is None
     assumed = [f"{names[field].name} {text}" for field, text in usual.items()]
+    if has_usual_tpot:
+        assumed.append(f"--tpot {USUAL_SPEED}/s")
     return Demand(
         requested=load.get("users"),
         rate=_peak_rate(load),
         load_factor=load_factor,
         has_no_peak=is_per_day(str(options.get("rate"))) and not load_factor,
         ttft=load.get("ttft"),
-        tpot=load.get("tpot"),
+        tpot=1 / USUAL_SPEED if has_usual_tpot else load["tpot"],
+        has_usual_tpot=has_usual_tpot,
         efficiency=load.get("efficiency"),
+        network=load.get("network") or NETWORK,
+        scales={},
         spread=bool(options.get("spread")),
         max_gpus=max_gpus,
         budget=costs.get("budget"),
@@ -337,6 +376,22 @@ def _requests(
             elif of_dtypes and weights_dtype == ALL:
                 request = dataclasses.replace(request, checkpoint=known[of_weights])
             yield dataclasses.replace(request, traffic=traffic)
+
+
+def _narrower(request: FitRequest) -> Iterator[FitRequest]:
+    """Yield the request with a cache in fp8, with weights in fp8 if such a checkpoint exists, and
+    with both.
+
+    llama.cpp has files instead, whose default on GPUs of desktops is 4 bits.
+    """
+    if find_engine(request.engine).splits_by_layer:
+        return
+    yield request.with_workload(kv_dtype="fp8")
+    checkpoint = Checkpoints(request.model.name).get("fp8")
+    if checkpoint:
+        of_weights = dataclasses.replace(request, weights_dtype="fp8", checkpoint=checkpoint)
+        yield of_weights
+        yield of_weights.with_workload(kv_dtype="fp8")
 
 
 def _without_number(given: Any) -> tuple[list[Gpu | str], int | None]:

@@ -8,7 +8,7 @@ from ...hardware import Gpu
 from ...records import NamedTuple
 from ...serving.devices import devices_with_room
 from ...serving.fit import Deployment, Verdict
-from ...serving.load_bounds import Load
+from ...serving.load_bounds import NETWORK, Load, Steps
 from ...serving.request import FitRequest, ResolvedRequest, resolve
 from ...serving.users import Users, users
 from .space import Split
@@ -23,6 +23,8 @@ class Candidate(NamedTuple):
     concurrency: Users  # the requests that run concurrently on the replica
     capacity: int | None  # requests that it serves concurrently, on average; None without a limit
     worst_capacity: int | None  # those that it serves at worst; None without a limit
+    # {sequences of a step: the passes}, which `served_load` has computed for it
+    computed: dict[int, Steps]
     limited_by: str  # what limits them: 'cache', the engine's option, '--ttft' or '--tpot'
 
     @property
@@ -30,16 +32,16 @@ class Candidate(NamedTuple):
         assert self.resolved.gpu is not None
         return self.resolved.gpu
 
-    def load(self, requests: int) -> Load:
+    def load(self, requests: int, network: int = NETWORK) -> Load:
         """Return so many concurrent requests of the users, with the part of a shared prefix that is
-        cached.
+        cached, and the bytes/s of a GPU's network.
         """
         traffic = self.concurrency.traffic
         if self.concurrency.shares_prefix:
             shared = traffic.shared_tokens / traffic.prompt
         else:
             shared = 0.0
-        return Load(requests, traffic.prompt, traffic.output, shared)
+        return Load(requests, traffic.prompt, traffic.output, shared, network)
 
     @property
     def group(self) -> tuple[str, str, str | None, str | None]:
@@ -83,6 +85,7 @@ def replica(request: FitRequest, split: Split) -> list[Candidate]:
             concurrency,
             capacity=_of_replicas(resolved, concurrency.average),
             worst_capacity=_of_replicas(resolved, concurrency.worst),
+            computed={},
             limited_by=limited_by,
         )
     ]

@@ -13,7 +13,7 @@ from .candidates import Candidate
 from .demand import Demand
 from .nodes import gpus_of_replicas, replicas_on_nodes
 from .plan import Plan
-from .speed import load_served, speed_of
+from .speed import estimate, load_served
 
 DEFAULT = ("cost", "users", "frontier")
 # Kinds of GPU of a chart.
@@ -143,11 +143,9 @@ def _frontier(candidates: Sequence[Candidate], demand: Demand) -> tuple[tuple[fl
         hour = candidate.split.gpus * float(demand.prices.get(candidate.gpu.rented, 1))
         last = candidate.capacity or 1 << 10
         for requests in sorted({1 << i for i in range(last.bit_length())} | {last}):
-            speed = speed_of(candidate, requests, demand)
-            if speed is not None:
-                found.append(
-                    (float(speed.tpot), hour * 10**6 / 3600 / float(speed.tokens_per_second))
-                )
+            served = estimate(candidate, requests, demand)
+            if served is not None:
+                found.append((served.tpot, hour * 10**6 / 3600 / served.tokens_per_second))
     kept: list[tuple[float, float]] = []
     for time, cost in sorted(found):
         if not kept or cost < 0.99 * kept[-1][1]:

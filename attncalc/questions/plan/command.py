@@ -34,7 +34,7 @@ def plan(
     plot.check(output)
     from ...show.progress import progress
     from .answer import read_plan
-    from .report import plan_report
+    from .report import explained, plan_report
     from .tables import asked_tables
 
     _check_growth(options, output)
@@ -47,7 +47,7 @@ def plan(
         raise typer.Exit(130)
     report = plan_report(found)
     if output.explain and output.chosen.name == TABLE:  # formulas replace the tables
-        report = report._replace(footer=(*asked_tables(found), *report.footer))
+        report = explained(report)._replace(footer=(*asked_tables(found), *report.footer))
     plot.write(report, output, ("GPUs that serve the users", "give more GPUs, or fewer users"))
     if not is_whole:
         raise typer.Exit(130)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from ...hardware import Gpu
 from ...quantity import Ratio, ratio, symbol
 from ...records import NamedTuple
+from ...serving.load_bounds import NETWORK
 
 
 class Demand(NamedTuple):
@@ -21,8 +22,14 @@ class Demand(NamedTuple):
     load_factor: Ratio | None = None
     ttft: float | None = None  # seconds to the first token at most; None without a target
     tpot: float | None = None  # seconds per output token at most; None without a target
+    # whether `tpot` is the default, which holds where the speed is known
+    has_usual_tpot: bool = False
     # the part of the best case that is reached; None for that of published runs
     efficiency: Ratio | None = None
+    network: int = NETWORK  # bytes/s that one GPU sends to another node
+    # {GPU: measured / planned tokens/s of a benchmark of one's own}
+    scales: Mapping[str, float] = MappingProxyType({})
+    calibrated: str = ""  # a sentence about that benchmark
     has_no_peak: bool = False  # whether the rate is that of a day or longer, without a load factor
     spread: bool = False  # whether the rest must serve them if one node fails
     max_gpus: int | None = None  # the most GPUs; None without a limit

@@ -12,20 +12,19 @@ import math
 from collections.abc import Sequence
 
 from ...cost.cache import kv_cache
-from ...errors import AttncalcError
 from ...records import NamedTuple
 from ...search import grouped
-from ...serving.load_bounds import steps_of
 from .candidates import Candidate
 from .demand import Demand
 from .plan import Pool, Pools
-from .speed import NO_USERS_LIMIT, most_in_time, reached
+from .speed import estimate, most_in_time
 
 
 class _Times(NamedTuple):
     """The times of a replica with a number of concurrent requests, in seconds."""
 
-    prefill: float  # of one prompt
+    prefill: float  # of one prompt, in which the GPUs are busy
+    ttft: float  # to the first token
     decode_step: float  # of one step of all these requests
 
 
@@ -33,7 +32,8 @@ class _Prefiller(NamedTuple):
     """A replica that prefills one prompt after the other."""
 
     candidate: Candidate
-    ttft: float  # seconds of the prefill of a prompt
+    prefill: float  # seconds of the prefill of a prompt
+    ttft: float  # seconds to the first token
 
 
 class _Decoder(NamedTuple):
@@ -95,9 +95,9 @@ def _prefiller(candidate: Candidate, demand: Demand) -> _Prefiller | None:
     known.
     """
     times = _times(candidate, 1, demand)
-    if times is None or (demand.ttft is not None and times.prefill > demand.ttft):
+    if times is None or (demand.ttft is not None and times.ttft > demand.ttft):
         return None
-    return _Prefiller(candidate, times.prefill)
+    return _Prefiller(candidate, times.prefill, times.ttft)
 
 
 def _decoder(candidate: Candidate, demand: Demand) -> _Decoder | None:
@@ -119,22 +119,11 @@ def _decoder(candidate: Candidate, demand: Demand) -> _Decoder | None:
 
 
 def _times(candidate: Candidate, requests: int, demand: Demand) -> _Times | None:
-    """Return the times with so many concurrent requests; None without the GPU's FLOP/s.
-
-    Both are the best case, divided by the part of it that a replica reaches at its load. A pool
-    that prefills one prompt after the other is as busy as a replica with all its requests.
-    """
-    try:
-        steps = steps_of(candidate.resolved, candidate.load(requests), "expected")
-    except AttncalcError:
+    """Return the times with so many concurrent requests; None without the GPU's FLOP/s."""
+    served = estimate(candidate, requests, demand)
+    if served is None:
         return None
-    busiest = candidate.capacity or NO_USERS_LIMIT
-    part_of_busiest, _ = reached(candidate, busiest, demand)
-    part, _ = reached(candidate, requests, demand)
-    return _Times(
-        prefill=float(steps.ttft) / float(part_of_busiest),
-        decode_step=float(steps.tpot) / float(part),
-    )
+    return _Times(served.prefill, served.idle_ttft, served.decode_step)
 
 
 def _pools(prefiller: _Prefiller, decoder: _Decoder, demand: Demand) -> Pools:
@@ -144,7 +133,7 @@ def _pools(prefiller: _Prefiller, decoder: _Decoder, demand: Demand) -> Pools:
     else:
         rate = demand.requested / (prefiller.ttft + decoder.steps * decoder.tpot)
     # 1e-9: a rounding error of the product is no further replica
-    prefill = Pool(prefiller.candidate, max(1, math.ceil(rate * prefiller.ttft - 1e-9)))
+    prefill = Pool(prefiller.candidate, max(1, math.ceil(rate * prefiller.prefill - 1e-9)))
     decode = Pool(decoder.candidate, decoder.replicas(demand))
     price = demand.prices.get(decoder.candidate.gpu.rented)
     cost = None

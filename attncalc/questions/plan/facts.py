@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from .figures import row_facts
 from .plan import Plan, Pools, Size
+from .rows import Row
 
 
 def models_of(plan: Plan) -> list[str]:
@@ -19,6 +21,7 @@ def load_facts(plan: Plan) -> dict[str, Any]:
     request = plan.requests[0]
     assert request.traffic is not None
     traffic = request.traffic
+    measured_gpu = next(iter(plan.demand.scales), None)
     return {
         "users": plan.demand.requested,
         "rate": plan.demand.rate and float(plan.demand.rate),
@@ -26,6 +29,9 @@ def load_facts(plan: Plan) -> dict[str, Any]:
         "ttft": plan.demand.ttft,
         "tpot": plan.demand.tpot,
         "efficiency": plan.demand.efficiency and float(plan.demand.efficiency),
+        "network": plan.demand.network,
+        "measured_gpu": measured_gpu,
+        "measured_scale": measured_gpu and plan.demand.scales[measured_gpu],
         "api_price_input": plan.demand.api_price and float(plan.demand.api_price[0]),
         "api_price_output": plan.demand.api_price and float(plan.demand.api_price[1]),
         "budget_per_hour": plan.demand.budget and float(plan.demand.budget),
@@ -54,6 +60,12 @@ def size_facts(size: Size) -> dict[str, Any]:
         "replicas": row.replicas,
         "price_per_hour": float(row.price) if row.price else None,
     }
+
+
+def cheaper_facts(row: Row) -> dict[str, Any]:
+    facts = row_facts(row)
+    names = ("model", "gpu", "weights_dtype", "checkpoint", "kv_dtype", "split", "launch_command")
+    return {**{name: facts[name] for name in names}, "gpus": row.gpus}
 
 
 def pools_facts(pools: Pools) -> dict[str, Any]:

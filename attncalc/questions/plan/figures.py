@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...quantity import Quantity, ceil_div, named, quantity, ratio, symbol
+from ...quantity import Quantity, Ratio, ceil_div, named, quantity, ratio, symbol
 from ...serving.launch import launch_command
 from ...serving.request import resolve
 from ...show.figures import FigureRow, FigureRows, ratio_row
@@ -14,18 +14,17 @@ from .rows import Row
 
 _PUBLISHED = (
     "published_tokens_per_second_low",
-    "published_tokens_per_second_median",
     "published_tokens_per_second_high",
     "published_runs",
     "published_class",
     "published_sources",
 )
 _NO_ROW = "if no GPUs serve the users"
-_OF_RUNS = "of the median published run, or with --efficiency"
+_OF_RUNS = "as published runs suggest, or with --efficiency or --measured"
 _NO_LIMIT = "without a limit"
 _NO_TIMES = "with drafted tokens, and without the GPU's FLOP/s"
 _NO_POWER = "if the GPU's file has no power"
-_FIRST = "seconds to the first token of a request that waits for no other"
+_FIRST = "seconds to the first token"
 _ALL = "output tokens per second of all replicas with so many users"
 # {a figure of the speed: its label, meaning and unit, and what its bound is}.
 _SPEED = {
@@ -77,6 +76,17 @@ FIGURES = FigureRows(
         f"{name}_estimate": ratio_row(label, f"{meaning}, {_OF_RUNS}", _NO_TIMES, unit=unit)
         for name, (label, meaning, unit, _, _) in _SPEED.items()
     },
+    ttft_p95_estimate=ratio_row(
+        "time to the first token, 95th percentile",
+        f"{_FIRST}, the 95th percentile, {_OF_RUNS}",
+        _NO_TIMES,
+        unit=SECONDS,
+    ),
+    prefill_utilization=ratio_row(
+        "time in prefills",
+        f"the part of the time in which prompts are prefilled, {_OF_RUNS}",
+        _NO_TIMES,
+    ),
     price_per_million_tokens=ratio_row(
         "price of a million tokens",
         "price of a million output tokens on average: with --rate of those asked for, else at "
@@ -104,6 +114,17 @@ FIGURES = FigureRows(
     price_per_month=ratio_row(
         "price of a month", f"the price of {MONTH_HOURS} hours", "without --price"
     ),
+)
+
+
+# The figures whose formulas explain nothing: estimates, what is computed from them, and a bound
+# that is a quotient of integers with 18 digits.
+UNEXPLAINED = (
+    *(name for name in FIGURES if name.endswith("_estimate")),
+    "tokens_per_second_bound",
+    "prefill_utilization",
+    "price_per_million_tokens",
+    "kwh_per_million_tokens",
 )
 
 
@@ -142,19 +163,23 @@ def command_of(candidate: Candidate) -> str | None:
 
 
 def published(row: Row) -> dict[str, Any]:
-    """Return the tokens/s to expect of a row from published runs, at its capacity; every value None
-    without any.
+    """Return the range of tokens/s that published runs suggest for a row, at its capacity; every
+    value None without any.
     """
-    found = row.speed and row.speed.runs
     speed = row.tokens_per_second
-    if speed is None or found is None:
+    if speed is None or row.speed is None or not row.speed.is_published:
         return dict.fromkeys(_PUBLISHED)
+    known = row.speed.served.constants
     most = float(speed)
     if row.demand.rate:
         most = row.most_requests_per_second * row.candidate.concurrency.traffic.output
-    tokens = (share / found.median * most for share in (found.low, found.median, found.high))
-    values = (*tokens, found.runs, str(found.of), ", ".join(found.sources))
+    values = (known.low * most, known.high * most, known.runs, str(known), ", ".join(known.sources))
     return dict(zip(_PUBLISHED, values, strict=True))
+
+
+def seconds(value: float) -> Ratio:
+    """Return an estimate of seconds, in whole us."""
+    return ratio(symbol("us", round(value * 10**6), "us, estimated"), 10**6)
 
 
 def no_figures() -> tuple[Figure, ...]:
@@ -181,7 +206,7 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         served = quantity(replicas * most)
         all_users = named(served, "users_all_replicas", "users of all replicas")
         headroom = ratio(quantity(all_users - users), users)
-    speed = row.speed
+    estimates = row.speed and row.speed.served
     bounds = row.speed and row.speed.bounds
     return FIGURES.filled(
         gpus=_gpus(row, replicas, each),
@@ -197,9 +222,11 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         ttft_bound=bounds and bounds.ttft,
         tpot_bound=bounds and bounds.tpot,
         tokens_per_second_bound=row.tokens_per_second_bound,
-        ttft_estimate=speed and speed.ttft,
-        tpot_estimate=speed and speed.tpot,
+        ttft_estimate=estimates and seconds(estimates.ttft),
+        tpot_estimate=estimates and seconds(estimates.tpot),
         tokens_per_second_estimate=row.tokens_per_second,
+        ttft_p95_estimate=estimates and seconds(estimates.ttft_p95),
+        prefill_utilization=estimates and _share(estimates.utilization),
         price_per_million_tokens=row.price_per_million,
         break_even_rate=row.break_even_rate,
         watts=row.watts,
@@ -216,6 +243,11 @@ def _gpus(row: Row, replicas: Quantity, each: Quantity) -> Quantity:
         instances = symbol("instances", row.nodes, "instances")
         return instances * symbol("gpus_per_instance", gpu.per_node, f"GPUs of a {gpu.instance}")
     return named(replicas, "replicas", "replicas") * each
+
+
+def _share(value: float) -> Ratio:
+    """Return an estimated share, in thousandths."""
+    return ratio(symbol("thousandths", round(value * 1000), "estimated"), 1000)
 
 
 def _known(number: Quantity | int | None) -> Quantity | None:

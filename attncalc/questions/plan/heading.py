@@ -20,7 +20,7 @@ from .demand import Demand
 from .facts import models_of
 from .nodes import gpus_of_replicas, replicas_on_nodes
 from .plan import Plan, best_of_models
-from .rows import LEAST_TOKENS_PER_SECOND, Row
+from .rows import Row
 
 
 def heading(plan: Plan) -> tuple[str, ...]:
@@ -31,7 +31,6 @@ def heading(plan: Plan) -> tuple[str, ...]:
     found = {name: found[name] for name in models if name in found}
     if len(models) > 1:
         lines = [f"{name}: {text}" for name, text in answers.items()]
-        lines += _prices(found)
     else:
         lines = [text[0].upper() + text[1:] for text in answers.values()]
     if plan.enough:
@@ -43,12 +42,13 @@ def _of_found(plan: Plan, found: Mapping[str, Row], *, is_one: bool) -> Iterator
     """Yield the sentences on the best row of each model: fewer GPUs, the speed, the price."""
     starts = {name: "" if is_one else f"{name}: " for name in found}
     for name, row in found.items():
+        yield starts[name] + _decides(row, is_one=is_one)
+    for name, row in found.items():
         fewer = _fewer(row)
         if fewer:
             yield starts[name] + fewer
-    for name, row in found.items():
-        if row.speed:
-            yield starts[name] + _expected(row, plan.at_best.get(name), has_reason=is_one)
+    for row in plan.cheaper:
+        yield starts[row.candidate.group[0]] + _cheaper(row)
     if is_one and found and plan.rows[0].price_per_month:
         yield _cost(plan.rows[0])
     if plan.demand.api_price:
@@ -56,19 +56,28 @@ def _of_found(plan: Plan, found: Mapping[str, Row], *, is_one: bool) -> Iterator
             yield starts[name] + _api(row)
 
 
-def _prices(found: Mapping[str, Row]) -> Iterator[str]:
-    """Yield what the best row of each model costs; nothing without prices."""
-    prices = {name: row.price_per_month for name, row in found.items() if row.price_per_month}
-    if prices:
-        each = ", ".join(f"{name} {float(price):,.0f}" for name, price in prices.items())
-        yield f"Price per month ({MONTH_HOURS} h): {each}"
-
-
 def _enough(row: Row) -> str:
     """Return the fewest GPUs that reach the targets."""
     if row.price_per_month:
         return f"Enough: {answer(row)}, {float(row.price_per_month):,.0f} per month"
     return f"Enough: {answer(row)}"
+
+
+def _cheaper(row: Row) -> str:
+    """Return what needs half of the GPUs, and with which options."""
+    request = row.candidate.resolved.request
+    options = []
+    if request.weights_dtype:
+        options.append(f"--weights-dtype {request.weights_dtype} ({request.checkpoint})")
+    if request.workload.kv_dtype:
+        options.append(f"--kv-dtype {request.workload.kv_dtype}")
+    narrower = " and ".join(options)
+    if row.gpus == 1:
+        return f"With {narrower}, 1 GPU is enough"
+    gpus = f"{count(row.gpus)} GPUs"
+    if row.candidate.split.gpus > 1:
+        gpus += f" ({row.candidate.split.words})"
+    return f"With {narrower}, {gpus} are enough"
 
 
 def _of_model(plan: Plan, name: str, row: Row | None) -> str:
@@ -101,8 +110,8 @@ def _question(plan: Plan) -> str:
 
 
 def answer(row: Row) -> str:
-    """Return a row as a sentence: '8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, room for 612
-    users'.
+    """Return a row as a sentence: '8 x H200 SXM 141GB in 1 node: 1 replica of tp 8, room for 612
+    users, 20,440 a month'.
     """
     candidate = row.candidate
     gpu = candidate.gpu
@@ -112,11 +121,11 @@ def answer(row: Row) -> str:
     else:
         place = f"{place} in {plural(row.nodes, 'node')}"
     replicas = plural(row.replicas, "replica")
-    if candidate.resolved.ranks > 1:
-        replicas = f"{replicas} of {count(candidate.resolved.ranks)} ranks"
-    facts = [replicas, _capacity(row)]
     if candidate.split.gpus > 1:
-        facts.insert(0, candidate.split.words)
+        replicas = f"{replicas} of {candidate.split.words}"
+    facts = [replicas, _capacity(row)]
+    if row.price_per_month:
+        facts.append(f"{float(row.price_per_month):,.0f} a month")
     if candidate.verdict != "fits":
         facts.append("which may not fit")
     return f"{place}: {', '.join(facts)}"
@@ -135,11 +144,10 @@ def _capacity(row: Row) -> str:
 
 
 def _cost(row: Row) -> str:
-    """Return what a row costs: 'Price: 20.00 per hour (2.50 per GPU x 8), 14,600 per month (730 h),
-    ...'.
+    """Return what a row costs beside the price per month, which the first line has: 'Price: 20.00
+    per hour (2.50 per GPU x 8), ...'.
     """
     assert row.price
-    assert row.price_per_month
     gpu = row.candidate.gpu
     one = float(row.demand.prices[gpu.rented]) * gpu.rented_gpus
     each = f"{one:,.2f}" if round(one, 2) == one else f"{one:,.3f}"
@@ -147,8 +155,7 @@ def _cost(row: Row) -> str:
         units = f"{each} per {gpu.instance} x {count(row.nodes)}"
     else:
         units = f"{each} per GPU x {count(row.gpus)}"
-    per_hour = f"{float(row.price):,.2f} per hour ({units})"
-    text = f"Price: {per_hour}, {float(row.price_per_month):,.0f} per month ({MONTH_HOURS} h)"
+    text = f"Price: {float(row.price):,.2f} per hour ({units})"
     if row.price_per_million:
         return f"{text}, {float(row.price_per_million):,.3g} per million output tokens"
     return text
@@ -188,29 +195,46 @@ def _api_prices(demand: Demand) -> str:
     return "".join(prices)
 
 
-def _expected(row: Row, at_best: int | None, *, has_reason: bool) -> str:
-    """Return the speed of each user, where it is from, and the GPUs that are enough in the best
-    case, if known.
+def _decides(row: Row, *, is_one: bool) -> str:
+    """Return what decides how many users a replica has, and how fast these are; of several models
+    (`is_one` is false) in fewer words.
     """
-    speed = float(row.tokens_per_second or 0) / row.requested
-    user = "concurrent user" if has_reason else "user"
-    text = f"Expect {number(speed)} tokens/s per {user}"
-    if row.speed is None or row.speed.runs is None:
-        return f"{text}: --efficiency {number(float(row.demand.efficiency or 1))}"
-    if not has_reason:
-        return text
-    runs = plural(row.speed.runs.median_runs, "published run")
-    text += f": the median of {runs} reaches {row.speed.runs.median:.2g} of the best case"
-    if at_best and at_best < row.gpus:
-        are = "is" if at_best == 1 else "are"
-        text += f", for which {plural(at_best, 'GPU')} {are} enough"
-        # the share is that of tokens/s at usual times
-        is_near = at_best < 0.7 * row.speed.runs.median * row.gpus
-        if is_near and row.demand.has_times:
-            text += "; the target is near the least time"
-    elif speed < LEAST_TOKENS_PER_SECOND and not row.demand.has_times:
-        text += "; faster: --tpot 20/s"
-    return text
+    if row.candidate.capacity is None:
+        what = "Nothing limits the users of a replica"
+    elif is_one:
+        what = f"{_limit(row)} decides: {_room(row)}"
+    else:
+        what = f"{_limit(row)} decides"
+    if row.speed is None:
+        return f"{what}. The speed is not known"
+    served = row.speed.served
+    prefills = f"prefill takes {served.utilization:.0%} of the time"
+    if is_one:
+        return f"{what}. Expect {number(1 / served.tpot)} tokens/s per user: {prefills}"
+    return f"{what}: {prefills}"
+
+
+def _limit(row: Row) -> str:
+    """Return what limits the users, or the requests per second, of a replica."""
+    demand = row.demand
+    if demand.rate is not None and row.speed:
+        if row.speed.served.utilization > 1 / 2:
+            return "Prefill"
+        return "Decode"
+    names = {
+        "cache": "Memory",
+        "--ttft": f"Prefill (--ttft {quotient(demand.ttft or 0, SECONDS)})",
+        "--tpot": f"Decode (--tpot {quotient(demand.tpot or 0, SECONDS)})",
+    }
+    return names.get(row.candidate.limited_by, row.candidate.limited_by)
+
+
+def _room(row: Row) -> str:
+    """Return how many users, or requests per second, a replica has."""
+    if row.demand.rate is not None and row.speed:
+        most = number(row.most_requests_per_second / row.replicas)
+        return f"{most} requests/s per replica"
+    return f"{plural(row.candidate.capacity or 0, 'user')} per replica"
 
 
 def _fewer(row: Row) -> str:
@@ -260,9 +284,11 @@ def asked(demand: Demand) -> str:
 
 
 def _targets(demand: Demand) -> Iterator[str]:
-    for name, seconds in (("first token", demand.ttft), ("token", demand.tpot)):
-        if seconds is not None:
-            yield f"{name} within {quotient(seconds, SECONDS)}"
+    if demand.ttft is not None:
+        yield f"first token within {quotient(demand.ttft, SECONDS)}"
+    # a note has the default
+    if demand.tpot is not None and not demand.has_usual_tpot:
+        yield f"token within {quotient(demand.tpot, SECONDS)}"
     if demand.load_factor:
         average = demand.on_average(demand.rate)
         factor = f"load factor {number(float(demand.load_factor))}"
@@ -280,12 +306,8 @@ def _targets(demand: Demand) -> Iterator[str]:
 
 def _nothing(plan: Plan, model: str) -> str:
     """Return why there is no row for a model."""
-    if any(candidate.group[0] == model for candidate in plan.found.candidates):
-        if plan.too_slow:
-            return f"NOTHING IS FAST ENOUGH: {plan.too_slow}"
-        if plan.demand.max_gpus is None:
-            return "NOTHING FITS: the budget has no replica"
-        return f"NOTHING FITS: the users need more than {plural(plan.demand.max_gpus, 'GPU')}"
+    if model in plan.unserved:
+        return plan.unserved[model]
     refused = [one for one in plan.found.refused if one.model == model]
     reason = ""
     if refused:

@@ -6,17 +6,22 @@ from ...engines import find_engine
 from ...hardware import PCIE
 from ...model import plural
 from ...serving.host_read import host_bandwidth, uses_host
+from ...show.notes import WARNING
 from ...show.report import number
 from ...units import count
 from .demand import Demand
 from .facts import gpus_of
 from .figures import published
 from .plan import Plan
-from .rows import LEAST_TOKENS_PER_SECOND
+from .rows import TIMES_FIRST
 from .tables import MOST_POOLS
 
-# GPUs that a note names of each engine.
+# Notes of a screen.
+MOST_NOTES = 3
+# GPUs that a note names.
 _MOST_NAMES = 3
+# Kinds of GPU of which each is one that was named, and not one of 'all'.
+_MOST_NAMED = 8
 
 
 def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
@@ -24,16 +29,20 @@ def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     demand = plan.demand
     if not plan.found.complete:
         yield "warning: interrupted; these are the rows that were found until then."
+    if plan.no_pools:
+        yield f"--disaggregate: no pools of at most {plural(demand.max_gpus or 0, 'GPU')} do it."
+    yield from _gpus_without_row(plan)
     yield from _assumptions(plan)
     yield from _search_notes(plan)
-    yield from _column_notes(plan, hidden)
     expected = published(plan.rows[0]) if plan.rows else {}
     if expected.get("published_runs"):
-        low, _, high, runs, *_ = expected.values()
+        low, high, runs, *_ = expected.values()
         yield (
             f"By {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} "
             "tokens/s."
         )
+    if plan.rows:
+        yield from _column_notes(plan, hidden)
     if plan.pools:
         text = "prefill, decode: separate GPUs; cache is what moves between them"
         if len(plan.pools) > MOST_POOLS:
@@ -46,6 +55,17 @@ def notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
 
 
+def most_needed(
+    plan: Plan, left_out: Sequence[str], hidden: Sequence[str], most: int
+) -> Iterator[str]:
+    """Yield the notes of a screen: warnings, and up to `most` in all. --json has all notes."""
+    every = [*left_out, *notes(plan, hidden)]
+    warnings = [note for note in every if note.startswith(WARNING)]
+    others = [note for note in every if not note.startswith(WARNING)]
+    yield from warnings
+    yield from others[: max(0, most - len(warnings))]
+
+
 def _search_notes(plan: Plan) -> Iterator[str]:
     found = plan.found
     if not plan.rows:
@@ -54,11 +74,6 @@ def _search_notes(plan: Plan) -> Iterator[str]:
             yield f"Searched: {searched}; {count(found.pruned)} more cannot hold the weights."
         else:
             yield f"Searched: {searched}."
-    if any(row.is_slow for row in plan.rows):
-        yield (
-            f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user, even in the best "
-            "case, are the last."
-        )
 
 
 def _column_notes(plan: Plan, hidden: Sequence[str]) -> Iterator[str]:
@@ -91,6 +106,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
             yield f"ASSUMED of {model.name}: {model.assumed}"
     if plan.demand.assumed:
         yield plan.demand.assumed
+    if plan.demand.calibrated:
+        yield plan.demand.calibrated
     yield from _engines_of_gpus(plan)
     if not plan.rows:
         return
@@ -106,6 +123,28 @@ def _assumptions(plan: Plan) -> Iterator[str]:
             yield f"{text} (--ram-bandwidth)."
 
 
+def _gpus_without_row(plan: Plan) -> Iterator[str]:
+    """Yield which GPUs that were named have no row, and why; nothing if none has one."""
+    named = gpus_of(plan)
+    if not plan.rows or len(named) > _MOST_NAMED:
+        return
+    if plan.too_many:
+        times = f"more than {TIMES_FIRST} times the first row's GPUs"
+        yield f"Not listed: {_several(plan.too_many)}, with {times}; --all lists them."
+    listed = {*plan.too_many, *(row.candidate.gpu.rented for row in plan.rows)}
+    others = [name for name in named if name not in listed]
+    if others:
+        yield f"Not enough: {_several(others)}; --gpu {others[0]} says why."
+
+
+def _several(names: Sequence[str]) -> str:
+    """Return the first names, and how many others there are."""
+    first = ", ".join(names[:_MOST_NAMES])
+    if len(names) > _MOST_NAMES:
+        return f"{first} and {len(names) - _MOST_NAMES} others"
+    return first
+
+
 def _engines_of_gpus(plan: Plan) -> Iterator[str]:
     """Yield which GPUs have which engine, if that is not the same for all."""
     gpus: dict[str, list[str]] = {}
@@ -116,12 +155,7 @@ def _engines_of_gpus(plan: Plan) -> Iterator[str]:
         return
     parts = []
     for title, several in gpus.items():
-        names = [*dict.fromkeys(several)]
-        first = ", ".join(names[:_MOST_NAMES])
-        if len(names) > _MOST_NAMES:
-            parts.append(f"{title} on {first} and {len(names) - _MOST_NAMES} others")
-        else:
-            parts.append(f"{title} on {first}")
+        parts.append(f"{title} on {_several([*dict.fromkeys(several)])}")
     yield f"Engines by default: {'; '.join(parts)}. --engine sets one for all."
 
 
@@ -130,4 +164,6 @@ def case(plan: Plan) -> str:
     given = plan.demand.efficiency
     if given:
         return f"estimates with --efficiency {number(float(given))}"
-    return "median run; --efficiency 1: best case"
+    if plan.demand.scales:
+        return "estimates, calibrated with --measured"
+    return "estimates by published runs; --measured calibrates them"

@@ -4,6 +4,7 @@ Those that `fit` has too keep its names. Here they take lists: every value is tr
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, TypedDict
@@ -24,6 +25,7 @@ from ..fit.options import (
 )
 from ..fit.options import GROUPS as FIT_GROUPS
 from ..options import CacheDtypeOptions, DtypeOptions, ModelOptions, SizeOptions
+from .measured import read_measured
 from .rows import SORT_KEYS
 
 
@@ -74,6 +76,24 @@ def _api_price(text: str, name: str) -> tuple[Ratio, Ratio]:
         )
     prices = [ratio(*parse_decimal(part, name)) for part in parts]
     return prices[0], prices[-1]
+
+
+def _network(text: str, name: str) -> int:
+    """Return bytes/s from '400Gb', '400 Gb/s' or '50GB'. Raises AttncalcError for another text."""
+    found = re.fullmatch(r"([\d.]+) ?([gG])(b|B|bit|bits|ps|bps)(?:/s)?", text.strip())
+    tip = "write 400Gb, or 50GB"
+    if found is None:
+        raise BadValueError(f"{name}: '{truncate(text)}' is not a rate", tip)
+    try:
+        numerator, denominator = parse_decimal(found[1], name, upper=10**6)
+    except BadValueError as error:
+        raise BadValueError(error.message, tip) from None
+    per_second = numerator * 10**9 // denominator
+    if found[3] != "B":
+        per_second //= 8
+    if per_second < 1:
+        raise BadValueError(f"{name}: '{truncate(text)}' is less than a byte per second", tip)
+    return per_second
 
 
 TIME = Parser(_time, "TIME")
@@ -158,13 +178,26 @@ class LoadOptions(TypedDict, total=False):
     tpot: Annotated[
         str | float | None,
         TIME,
-        "Time per output token, at most, as 50ms or 20/s: fewer users per replica, or none.",
+        "Time per output token, at most, as 50ms or 20/s: fewer users per replica, or none. "
+        "Default: 10/s.",
         With(also="--itl", metavar="TIME", common=True),
     ]
     efficiency: Annotated[
         str | float | None,
         SHARE,
         "Share of the best case that is reached, as 0.5. Default: that of published runs.",
+    ]
+    measured: Annotated[
+        str | os.PathLike[str] | None,
+        Parser(read_measured, "BENCHMARK"),
+        "A benchmark that calibrates the estimates, as 'users=64 prompt=2K output=512 "
+        "tokens/s=1850 tp=2', or a JSON of vllm bench serve.",
+        With(common=True),
+    ]
+    network: Annotated[
+        str | None,
+        Parser(_network, "RATE"),
+        "What a GPU sends to other nodes, as 400Gb or 50GB per second. Default: 400Gb.",
     ]
     growth: Annotated[
         str | Sequence[float] | None,
@@ -272,7 +305,7 @@ class CostOptions(TypedDict, total=False):
         "tokens-per-second.",
         With(common=True),
     ]
-    all: Annotated[bool, "Also list rows than which another is better."]
+    all: Annotated[bool, "List every split, and rows with many times the GPUs."]
 
 
 class PlanEngineOptions(EngineOptions, total=False):

@@ -1,17 +1,19 @@
 """The plan that a search gives: its best rows, what more users need, and why nothing is enough."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 
-from ...quantity import ratio
+from ...model import plural
+from ...quantity import Ratio
 from ...records import NamedTuple
+from ...search import grouped
 from ...serving.request import FitRequest
 from ...units import SECONDS, quotient
 from .candidates import Candidate
 from .demand import Demand
-from .rows import Row, not_dominated, rows, sorted_rows
+from .rows import Row, best_rows, rows, sorted_rows
 from .search import Found
-from .speed import Speed, loads_of_classes, speed_of
+from .speed import Speed, speed_of
 
 
 class Size(NamedTuple):
@@ -39,7 +41,7 @@ class Pools(NamedTuple):
     prefill: Pool  # the GPUs that prefill
     decode: Pool  # the GPUs that decode
     rate: float  # requests per second
-    ttft: float  # seconds of the prefill of a prompt: a bound, or with an efficiency an estimate
+    ttft: float  # seconds to the first token without a wait for other prompts
     tpot: float  # seconds of a decode step
     cache_per_prompt: int  # bytes of cache that move for a prompt
     price: float | None  # price of an hour; None without one
@@ -61,16 +63,19 @@ class Plan(NamedTuple):
     # the most users
     rows: tuple[Row, ...]
     left_out: int  # how many rows are not among them, because another one is better
+    # the kinds of GPU whose rows are left out, since they have many times the GPUs of the first row
+    too_many: tuple[str, ...]
     too_large: int  # how many candidates would need more GPUs than allowed, or are too slow
-    too_slow: str  # why no candidate is quick enough, in words; '' if one is
+    unserved: Mapping[str, str]  # {model: why none of its candidates is a row, as a sentence}
     demand: Demand  # the users, and what GPUs cost
     growth: tuple[Size, ...]  # what more users need
     sort: str  # what the rows are sorted by
     found: Found  # what the search found
     enough: Row | None = None  # without limits, if the GPUs within them do not serve all users
-    # {model: the GPUs of its row's kind that serve a rate or times in the best case}; {} with an
-    # efficiency
-    at_best: Mapping[str, int] = MappingProxyType({})
+    # per model the best row in a narrower dtype that needs at most half of its first row's GPUs
+    cheaper: tuple[Row, ...] = ()
+    # whether pools were asked for, and the GPUs are too few for any
+    no_pools: bool = False
     pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
 
     @property
@@ -105,22 +110,41 @@ def make_plan(
         unlimited = rows(without_limit().candidates, demand._replace(max_gpus=None, budget=None))
         enough = next(iter(sorted_rows(unlimited, sort)), None)
         every = _serving_most(found.candidates, demand)
-    kept = sorted_rows(every if is_whole else not_dominated(every), sort)
+    kept = sorted_rows(every, sort)
+    if not is_whole:
+        kept = best_rows(kept)
     sizes: list[Size] = []
     for factor, when in growth.items():
         sizes += _sizes(found, demand, factor, when, sort)
     return Plan(
         rows=tuple(kept),
         left_out=len(every) - len(kept),
+        too_many=_gpus_without_row(every, kept),
         too_large=len(found.candidates) - len(every),
-        too_slow="" if every else _too_slow(found.candidates, demand),
+        unserved=_unserved(found.candidates, demand, every),
         demand=demand,
         growth=_due(kept, sizes),
         sort=sort,
         found=found,
         enough=enough,
-        at_best=_at_best(kept, found.candidates, demand),
     )
+
+
+def _gpus_without_row(every: Sequence[Row], kept: Sequence[Row]) -> tuple[str, ...]:
+    """Return the kinds of GPU that have rows, but none that is kept."""
+    listed = {one.candidate.gpu.rented for one in kept}
+    found = dict.fromkeys(one.candidate.gpu.rented for one in every)
+    return tuple(name for name in found if name not in listed)
+
+
+def cheaper_row(first: Row, found: Found, sort: str) -> Row | None:
+    """Return the best of the rows that a search in narrower dtypes found, if it needs at most half
+    of the GPUs of a model's first row; else None.
+    """
+    best = next(iter(sorted_rows(rows(found.candidates, first.demand), sort)), None)
+    if best is None or best.candidate.verdict != "fits" or 2 * best.gpus > first.gpus:
+        return None
+    return best
 
 
 def _serving_most(candidates: Sequence[Candidate], demand: Demand) -> list[Row]:
@@ -139,52 +163,78 @@ def best_of_models(found: Sequence[Row]) -> Iterable[Row]:
     return {one.candidate.group[0]: one for one in reversed(found)}.values()
 
 
-def _at_best(
-    kept: Sequence[Row], candidates: Sequence[Candidate], demand: Demand
-) -> dict[str, int]:
-    """Return `Plan.at_best`."""
-    if demand.efficiency is not None or demand.is_open or not (demand.rate or demand.has_times):
-        return {}
-    best_case = demand._replace(efficiency=ratio(1, 1))
-    groups = {one.candidate.group for one in best_of_models(kept)}
-    fewest: dict[str, int] = {}
-    for one in rows([one for one in candidates if one.group in groups], best_case):
-        model = one.candidate.group[0]
-        fewest[model] = min(one.gpus, fewest.get(model, one.gpus))
-    return fewest
+def _unserved(
+    candidates: Sequence[Candidate], demand: Demand, every: Sequence[Row]
+) -> dict[str, str]:
+    """Return {model: why none of its candidates is a row} of models that have candidates."""
+    served = {one.candidate.group[0] for one in every}
+    of_models = grouped((candidate.group[0], candidate) for candidate in candidates)
+    return {
+        model: _reason(of_model, demand)
+        for model, of_model in of_models.items()
+        if model not in served
+    }
 
 
-def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
+def _reason(candidates: Sequence[Candidate], demand: Demand) -> str:
+    """Return why no candidate is a row."""
+    speeds = []
+    for candidate in candidates:
+        speed = speed_of(candidate, 1, demand)
+        if speed:
+            speeds.append((candidate, speed))
+    if not speeds and (demand.rate is not None or demand.has_times):
+        return (
+            "NO SPEED IS KNOWN, which --rate, --ttft and --tpot need: drafted tokens have none, "
+            "and a GPU without FLOP/s"
+        )
+    too_slow = _too_slow(speeds, demand) if speeds else ""
+    if too_slow:
+        return f"NOTHING IS FAST ENOUGH: {too_slow}"
+    if demand.max_gpus is None or rows(candidates, demand._replace(budget=None)):
+        return "NOTHING FITS: the budget has no replica"
+    return f"NOTHING FITS: the users need more than {plural(demand.max_gpus, 'GPU')}"
+
+
+def _too_slow(speeds: Sequence[tuple[Candidate, Speed]], demand: Demand) -> str:
     """Return which target no candidate reaches, and the shortest time; '' if each is reached by
     one.
     """
-    speeds = []
-    for candidate in candidates:
-        for fewest, _ in loads_of_classes(candidate.capacity):
-            speed = speed_of(candidate, fewest, demand)
-            if speed:
-                speeds.append((candidate, speed))
-    if not speeds:
-        return ""
-    quickest, speed = min(speeds, key=lambda found: float(found[1].ttft))
-    if demand.ttft is not None and float(speed.ttft) > demand.ttft:
-        return _missed("ttft", demand.ttft, float(speed.ttft), quickest, speed)
-    quickest, speed = min(speeds, key=lambda found: float(found[1].tpot))
-    if demand.tpot is not None and float(speed.tpot) > demand.tpot:
-        return _missed("tpot", demand.tpot, float(speed.tpot), quickest, speed)
+    quickest, speed = min(speeds, key=lambda found: found[1].served.ttft)
+    if demand.ttft is not None and speed.served.ttft > demand.ttft:
+        return _missed("ttft", demand.ttft, speed.served.ttft, quickest, speed.bounds.ttft)
+    quickest, speed = min(speeds, key=lambda found: found[1].served.tpot)
+    if demand.tpot is not None and speed.served.tpot > demand.tpot:
+        tpot = speed.served.tpot
+        bound = speed.bounds.tpot
+        text = _missed("tpot", demand.tpot, tpot, quickest, bound)
+        if demand.has_usual_tpot:
+            usual = f"The default is {1 / demand.tpot:.0f} tokens/s"
+            return f"{text}. {usual}: --tpot {_slower(tpot)} asks for less"
+        return text
     return ""
 
 
-def _missed(name: str, target: float, seconds: float, candidate: Candidate, speed: Speed) -> str:
-    """Return that the shortest time, of that candidate, is longer than a target."""
+def _missed(
+    name: str, target: float, seconds: float, candidate: Candidate, bound: Ratio | None
+) -> str:
+    """Return that the shortest time, of that candidate, is longer than a target; `bound` is its
+    lower bound.
+    """
     text = (
         f"--{name} {quotient(target, SECONDS)}, and the shortest is {quotient(seconds, SECONDS)} "
         f"({candidate.gpu.name}, {candidate.split.words}), {seconds / target:.3g} x as long"
     )
-    if speed.runs:
-        best = quotient(seconds * speed.runs.median, SECONDS)
-        return f"{text}; at best {best} (--efficiency 1)"
+    if bound is not None:
+        text += f"; its lower bound is {quotient(bound, SECONDS)}"
     return text
+
+
+def _slower(seconds: float) -> str:
+    """Return a target that is met, as '6/s' or '2s'."""
+    if seconds < 1 / 2:
+        return f"{int(1 / seconds)}/s"
+    return f"{math.ceil(seconds)}s"
 
 
 def _due(now: Sequence[Row], sizes: Sequence[Size]) -> tuple[Size, ...]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ...quantity import Quantity, Ratio, quantity, ratio, symbol
 from ...records import NamedTuple
@@ -12,8 +13,11 @@ from .demand import Demand
 from .nodes import gpus_of_replicas, replicas_on_nodes
 from .speed import Speed, load_served, most_served, requests_for_rate, speed_of, within_times
 
-# What a user who reads along needs at least: some 250 words per minute.
-LEAST_TOKENS_PER_SECOND = 5
+# Replicas of one GPU each, of which more are no plan where a split has fewer: a row of 125 such
+# servers is after one of 64 with two GPUs each.
+_MOST_SINGLE = 16
+# Rows with more than so many times the GPUs of the first one are listed with --all.
+TIMES_FIRST = 4
 
 
 class Row(NamedTuple):
@@ -66,13 +70,16 @@ class Row(NamedTuple):
     def tpot(self) -> float:
         """Seconds per output token; infinite if they are not known."""
         if self.speed:
-            return float(self.speed.tpot)
+            return self.speed.served.tpot
         return math.inf
 
     @property
     def tokens_per_second(self) -> Ratio | None:
-        """Output tokens per second of all replicas; None if it is not known."""
-        return self.speed and self._of_all(self.speed.tokens_per_second)
+        """Output tokens per second of all replicas, estimated; None if it is not known."""
+        if self.speed is None:
+            return None
+        thousandths = round(1000 * self.replicas * self.speed.served.tokens_per_second)
+        return ratio(symbol("tokens", thousandths, "output tokens in 1,000 s, estimated"), 1000)
 
     @property
     def tokens_per_second_bound(self) -> Ratio | None:
@@ -84,15 +91,6 @@ class Row(NamedTuple):
         tokens = symbol("tokens", of_one.numerator, "output tokens of one replica")
         seconds = symbol("seconds", of_one.denominator, "per so many s")
         return ratio(tokens * symbol("replicas", self.replicas, "replicas"), seconds)
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether a user gets fewer tokens per second than people read, even in the best case."""
-        speed = self.speed and self.speed.bounds.planning_tokens_per_second
-        return (
-            speed is not None
-            and self.replicas * float(speed) < LEAST_TOKENS_PER_SECOND * self.requested
-        )
 
     @property
     def price(self) -> Ratio | None:
@@ -277,11 +275,29 @@ def costs(found: Row) -> tuple[float, ...]:
     one is smaller.
     """
     if found.speed:
-        times = (float(found.speed.tpot), float(found.speed.ttft))
+        times = (found.speed.served.tpot, found.speed.served.ttft)
     else:
         times = (0.0, 0.0)
     served = found.requested if found.demand.is_open else 0
     return (found.gpus, found.nodes, found.candidate.verdict != "fits", -served, *times)
+
+
+def is_scattered(one: Row) -> bool:
+    """Return whether a row is many servers of one GPU each."""
+    return one.candidate.split.gpus == 1 and one.replicas > _MOST_SINGLE
+
+
+def best_rows(found: Sequence[Row]) -> list[Row]:
+    """Return the first row of each model, GPU and dtypes, without those that need many times the
+    GPUs of the model's first one.
+    """
+    fewest: dict[str, int] = {}
+    kept: dict[tuple[Any, ...], Row] = {}
+    for one in found:
+        least = fewest.setdefault(one.candidate.group[0], one.gpus)
+        if one.gpus <= TIMES_FIRST * least:
+            kept.setdefault(one.candidate.group, one)
+    return [*kept.values()]
 
 
 def not_dominated(found: Sequence[Row]) -> list[Row]:
@@ -324,13 +340,15 @@ SORT_KEYS: dict[str, Callable[["Row"], float]] = {
 def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
     """Return the rows by one of SORT_KEYS, and then by GPUs, nodes, time and headroom.
 
-    Those that are too slow to read along are after the others, and those that may not fit are last.
+    Many servers of one GPU each are after the others, and those that may not fit are last. Of equal
+    rows, pipeline stages inside a node are after tensor parallelism.
     """
 
     def key(one: Row) -> tuple[float, ...]:
         split = one.candidate.split
         first = SORT_KEYS[sort](one)
-        best = (one.candidate.verdict != "fits", one.is_slow, first, one.gpus, one.nodes, one.tpot)
-        return (*best, split.pp, split.dp, -one.headroom, -one.requested)
+        has_stages = split.pp > 1 and split.gpus <= one.candidate.gpu.per_node
+        best = (one.candidate.verdict != "fits", is_scattered(one), first, one.gpus, one.nodes)
+        return (*best, has_stages, one.tpot, split.pp, split.dp, -one.headroom, -one.requested)
 
     return sorted(found, key=key)

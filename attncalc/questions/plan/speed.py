@@ -1,105 +1,98 @@
 """How fast a replica is at a load, and how large a load it serves within the targets of time."""
 
-import itertools
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from ...errors import AttncalcError
-from ...quantity import Ratio, ratio, symbol
 from ...records import NamedTuple
 from ...search import first_true
 from ...serving.load_bounds import LoadBounds, bounds_of_load
-from ...serving.published import LOADS, PublishedRange, published_range
+from ...serving.step_times import Constants, ServedLoad, best_case, constants_of, served_load
 from .candidates import Candidate
 from .demand import Demand
 
+# Requests up to 2^20: all up to 32, and then 32 in each doubling.
+_GRID = tuple(
+    dict.fromkeys(
+        [*range(1, 33), *(n << octave for octave in range(1, 16) for n in range(32, 64)), 1 << 20]
+    )
+)
 # Requests with which an engine without a limit is bounded.
 NO_USERS_LIMIT = 1 << 20
 
 
 class Speed(NamedTuple):
-    """How fast one replica is at a load: the planning figures of `LoadBounds`, at the part of them
-    that is reached.
-    """
+    """How fast one replica is at a load: an estimate, and its bounds."""
 
-    ttft: Ratio  # seconds to the first token of a request that waits for no other
-    tpot: Ratio  # seconds per output token
-    tokens_per_second: Ratio  # output tokens per second of all its requests
+    served: ServedLoad  # the estimate
     bounds: LoadBounds
-    # the published runs whose median is that part; None with an efficiency
-    runs: PublishedRange | None
+    # whether published runs decided the constants, and not --efficiency or --measured
+    is_published: bool
 
 
-def reached(
-    candidate: Candidate, requests: int, demand: Demand
-) -> tuple[Ratio, PublishedRange | None]:
-    """Return the part of the best case that a replica reaches with so many requests, and the runs
-    of which it is.
-
-    It is the demand's efficiency, or what the median of published runs reached; all of it without
-    such runs.
+def constants(candidate: Candidate, demand: Demand) -> Constants:
+    """Return the constants of a replica: those of --efficiency, or of published runs, scaled to
+    --measured.
     """
     if demand.efficiency is not None:
-        return demand.efficiency, None
-    runs = published_range(candidate.resolved, candidate.load(requests))
-    return ratio(round(1000 * runs.median) if runs else 1000, 1000), runs
+        return best_case(float(demand.efficiency))
+    known = constants_of(candidate.resolved)
+    scale = demand.scales.get(candidate.gpu.rented)
+    if scale is None:
+        return known
+    return known._replace(scale=scale)
 
 
 def speed_of(candidate: Candidate, requests: int, demand: Demand) -> Speed | None:
-    """Return how fast a replica is with so many concurrent requests; None without the GPU's
-    FLOP/s.
+    """Return how fast a replica is with so many concurrent requests; None without the GPU's FLOP/s,
+    and with drafts.
     """
+    load = candidate.load(requests, demand.network)
     try:
-        bounds = bounds_of_load(candidate.resolved, candidate.load(requests))
+        bounds = bounds_of_load(candidate.resolved, load)
     except AttncalcError:
         return None
-    ttft = bounds.planning_ttft
-    tpot = bounds.planning_tpot
-    tokens = bounds.planning_tokens_per_second
-    if tpot is None or tokens is None:
+    known = constants(candidate, demand)
+    served = served_load(candidate.resolved, load, known, candidate.computed)
+    if served is None:
         return None
-    efficiency, runs = reached(candidate, requests, demand)
-    part = symbol(
-        "efficiency", efficiency.numerator, f"of the best case, times {efficiency.denominator}"
-    )
-    scale = symbol("scale", efficiency.denominator, "scale of the efficiency")
-
-    def longer(seconds: Ratio) -> Ratio:
-        return ratio(seconds.numerator * scale, seconds.denominator * part)
-
-    speed = ratio(tokens.numerator * part, tokens.denominator * scale)
-    return Speed(longer(ttft), longer(tpot), speed, bounds, runs)
+    return Speed(served, bounds, bool(known.runs) and known.scale == 1)
 
 
-def loads_of_classes(most: int | None) -> list[tuple[int, int]]:
-    """Return the (fewest, most) requests of each class of published runs up to `most`, the largest
-    first.
-
-    Times grow with the requests of a class, and not from one class to the next.
-    """
-    ends = [most or NO_USERS_LIMIT]
-    ends += [end for end in sorted(LOADS, reverse=True) if end < ends[0]]
-    return [(below + 1, end) for end, below in itertools.pairwise([*ends, 0])]
+def estimate(candidate: Candidate, requests: int, demand: Demand) -> ServedLoad | None:
+    """Return the estimate of `speed_of` alone, which a search asks for often."""
+    load = candidate.load(requests, demand.network)
+    known = constants(candidate, demand)
+    return served_load(candidate.resolved, load, known, candidate.computed)
 
 
 def most_in_time(is_quick: Callable[[int], bool], most: int | None) -> int:
-    """Return the most requests, up to `most`, that are quick; 0 if none are."""
-    for fewest, end in loads_of_classes(most):
-        if is_quick(fewest):
-            return first_true(lambda requests: not is_quick(requests), fewest, end + 1) - 1
-    return 0
+    """Return the most requests, up to `most`, that are quick; 0 if none are.
+
+    Times grow with the requests. Below `most` the answer is one of _GRID, at most 3 % fewer than
+    are quick: GPUs and splits then ask for the same loads, which are computed once.
+    """
+    end = most or NO_USERS_LIMIT
+    if is_quick(end):
+        return end
+    within = bisect_left(_GRID, end)
+    late = first_true(lambda i: not is_quick(_GRID[i]), -1, within)
+    return _GRID[late - 1] if late else 0
 
 
 def missed_target(candidate: Candidate, requests: int, demand: Demand) -> str:
     """Return the option of the first target of time that so many concurrent requests miss, '--ttft'
     or '--tpot'; '' if they meet both.
 
-    A replica whose speed is not known misses each target.
+    A replica whose speed is not known misses each target that was asked for.
     """
-    speed = speed_of(candidate, requests, demand)
-    if demand.ttft is not None and (speed is None or float(speed.ttft) > demand.ttft):
+    served = estimate(candidate, requests, demand)
+    if served is None and demand.ttft is None and demand.has_usual_tpot:
+        return ""
+    if demand.ttft is not None and (served is None or served.ttft > demand.ttft):
         return "--ttft"
-    if demand.tpot is not None and (speed is None or float(speed.tpot) > demand.tpot):
+    if demand.tpot is not None and (served is None or served.tpot > demand.tpot):
         return "--tpot"
     return ""
 
@@ -108,23 +101,21 @@ def within_times(candidate: Candidate, demand: Demand) -> Candidate | None:
     """Return a replica with no more requests than the targets of time allow; None if it serves none
     in that time.
 
-    It is limited by the target that one request more would miss.
+    It is limited by the target that the next load would miss.
     """
     if not demand.has_times:
+        return candidate
+    most = candidate.capacity or NO_USERS_LIMIT
+    if not missed_target(candidate, most, demand):
         return candidate
     quick = most_in_time(
         lambda requests: not missed_target(candidate, requests, demand), candidate.capacity
     )
-    if quick == (candidate.capacity or NO_USERS_LIMIT):
-        return candidate
+    if not quick:
+        return None
+    missed = missed_target(candidate, min(most, _GRID[bisect_right(_GRID, quick)]), demand)
     worst = quick if candidate.worst_capacity is None else min(quick, candidate.worst_capacity)
-    if quick:
-        return candidate._replace(
-            capacity=quick,
-            worst_capacity=worst,
-            limited_by=missed_target(candidate, quick + 1, demand),
-        )
-    return None
+    return candidate._replace(capacity=quick, worst_capacity=worst, limited_by=missed)
 
 
 def load_served(candidate: Candidate, demand: Demand) -> float:
@@ -146,25 +137,23 @@ def requests_for_rate(candidate: Candidate, replicas: int, demand: Demand) -> in
 
     This is Little's law with the time at that load.
     """
-    loads = loads_of_classes(candidate.capacity)
 
     def is_enough(requests: int) -> bool:
         return _served(candidate, requests, demand) >= demand.load / replicas
 
-    fewest, end = next((load for load in reversed(loads) if is_enough(load[1])), loads[0])
-    return first_true(is_enough, fewest - 1, end)
+    return first_true(is_enough, 0, candidate.capacity or NO_USERS_LIMIT)
 
 
 def _served(candidate: Candidate, requests: int, demand: Demand) -> float:
     """Return the requests per second of a replica with so many concurrent ones; 0 if its speed is
     not known.
     """
-    speed = speed_of(candidate, requests, demand)
-    if speed:
-        return float(speed.tokens_per_second) / max(1, candidate.concurrency.traffic.output)
+    served = estimate(candidate, requests, demand)
+    if served:
+        return served.tokens_per_second / max(1, candidate.concurrency.traffic.output)
     return 0.0
 
 
 def most_served(candidate: Candidate, demand: Demand) -> float:
-    """Return the most requests per second of a replica, with any number of concurrent ones."""
-    return max(_served(candidate, end, demand) for _, end in loads_of_classes(candidate.capacity))
+    """Return the most requests per second of a replica, with as many concurrent ones as it runs."""
+    return _served(candidate, candidate.capacity or NO_USERS_LIMIT, demand)

@@ -80,8 +80,8 @@ def columns_of(plan: Plan, rows: Sequence[Row]) -> Columns:
     if plan.demand.prices:
         columns.append(_cells("price/\nhour", rows, lambda row: _amount(row.price, ",.2f")))
     columns += [
-        _cells("TTFT", rows, lambda row: _seconds(row.speed and row.speed.ttft)),
-        _cells("TPOT", rows, lambda row: _seconds(row.speed and row.speed.tpot)),
+        _cells("TTFT", rows, lambda row: _seconds(row.speed and row.speed.served.ttft)),
+        _cells("TPOT", rows, lambda row: _seconds(row.speed and row.speed.served.tpot)),
         _cells("tokens\n/s", rows, lambda row: _amount(row.tokens_per_second, ",.0f")),
     ]
     if plan.demand.prices:
