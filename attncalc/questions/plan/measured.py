@@ -1,4 +1,4 @@
-"""A benchmark of one's own, as --measured describes it, and what it says of the estimates."""
+"""A benchmark of one's own, as --measured describes it, and the factor of the estimates."""
 
 import dataclasses
 import json
