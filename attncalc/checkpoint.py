@@ -84,7 +84,8 @@ class CheckpointWeights(NamedTuple):
     # dtypes
     by_dtype: tuple[StoredDtype, ...]
     size: int  # bytes of all tensors, without headers
-    kind: Literal["safetensors", "GGUF"] = "safetensors"  # the format of the files
+    # the format of the files; 'given' if --weights-size alone tells their size
+    kind: Literal["safetensors", "GGUF", "given"] = "safetensors"
     # the tensors of GGUF files, in order; () for other files
     contents: tuple[StoredTensor, ...] = ()
     # The type of a GGUF file that was not read, but computed from the model: 'q4_k_m'; '' for real

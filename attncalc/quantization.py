@@ -41,6 +41,9 @@ OUTSIDE: tuple[Role, ...] = ("router", "lookup", "embedding", "head")
 
 # The target that stands for every matrix of attention and MLPs.
 LINEAR = "Linear"
+# Before a Role, the target that stands for all matrices of that part: 'part:attention'. No
+# checkpoint has it: options and the table of checkpoints name parts and not modules.
+PART = "part:"
 
 # Parts of the names of modules outside the language model.
 _NOT_TEXT = ("visual", "vision", "audio", "projector", "embed_vision", "embed_audio", "mtp")
@@ -189,8 +192,8 @@ class Scheme(NamedTuple):
     zero_bits: int = 0  # bits of one zero point; 0 if the scheme is symmetric
     row_bits: int = 0  # further bits per input (GPTQ's g_idx)
     fixed: int = 0  # further bytes per matrix: its shape, scales of the whole matrix
-    # Modules that it covers: 'Linear', a name, a pattern with *, or a regular expression after
-    # 're:'
+    # Modules that it covers: 'Linear', a name, a pattern with *, a regular expression after 're:',
+    # or a part of the model after 'part:'
     targets: tuple[str, ...] = (LINEAR,)
     # elements that have `bits` together: 1, 10 for HQQ's 3-bit elements, of which 10 are in 32 bits
     per: int = 1
@@ -266,7 +269,9 @@ class Scheme(NamedTuple):
 class Quantization(NamedTuple):
     """The schemes of a checkpoint, and the modules that stay in the model's dtype."""
 
-    method: str  # its name in the config: 'compressed-tensors'
+    # its name in the config: 'compressed-tensors'; '' if no checkpoint was read, but options name
+    # what stays in 16 bits
+    method: str
     # The schemes; one that names a module goes before one that targets every linear layer. () if
     # they cannot be read
     schemes: tuple[Scheme, ...]
@@ -276,6 +281,16 @@ class Quantization(NamedTuple):
     def scheme_of(self, layer: int, role: Role, matrix: str) -> Scheme | None:
         """Return the scheme of a matrix of a layer, counted from 0; None if it is not quantized."""
         return _scheme_of(self, layer, role, matrix)
+
+
+class StoredAs(NamedTuple):
+    """How a known checkpoint stores a model's matrices."""
+
+    repository: str  # 'nvidia/Qwen3.6-27B-NVFP4'
+    quantization: Quantization
+    kv_dtype: str | None  # the dtype of the cache that it asks for; None for the model's
+    words: str  # what it does with attention: 'attention in fp8'
+    differs: bool  # whether other checkpoints of the model may leave other parts in 16 bits
 
 
 @cache
@@ -417,6 +432,12 @@ def _modules(listed: tuple[str, ...]) -> _Modules:
 
 @cache
 def _scheme_of(quantization: Quantization, layer: int, role: Role, matrix: str) -> Scheme | None:
+    part = f"{PART}{role}"
+    if part in quantization.ignored:
+        return None
+    for scheme in quantization.schemes:
+        if part in scheme.targets:
+            return scheme
     fuses = quantization.method.startswith(("modelopt", "nvfp4"))
     # vLLM and SGLang compare 'mlp.experts', one module: '*gate*' leaves none of it out
     if role == "experts" and fuses:

@@ -41,11 +41,9 @@ from attncalc.verify.checks.tolerance import relative_error, tolerance  # noqa: 
 from attncalc.verify.devices import find_device  # noqa: E402
 from attncalc.verify.kernels import REFERENCE  # noqa: E402
 from attncalc.verify.layers.grouped import GroupedLayer  # noqa: E402
+from attncalc.verify.layers.split import split_by_output  # noqa: E402
 from attncalc.verify.real_layer import RealLayer, attend_with  # noqa: E402
 from attncalc.verify.request import VerifyRequest  # noqa: E402
-
-sys.path.append(str(Path(__file__).parent.parent / "tools"))  # when it runs as a script
-from split_matrices import split_by_output  # noqa: E402
 
 # What a rank has measured of a layer: elements of each matrix and of all ('params'), bytes of its
 # 'cache', and the relative 'error' of the split layer's output.

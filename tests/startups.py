@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attncalc import AttncalcError, ModelSpec, Workload, load
+from attncalc.config.checkpoints import of_checkpoint, stored_as
 from attncalc.config.gpus import gpu
+from attncalc.quantization import StoredAs
 from attncalc.serving.fit import FitResult, fit
 from attncalc.serving.request import FitRequest
 
@@ -77,10 +79,22 @@ def result_of(row: dict[str, Any]) -> FitResult:
         attn_dp=row.get("attn_dp", 1),
         gpu_memory_utilization=row["share"],
         weights_dtype=row.get("weights_dtype"),
+        layouts=_layouts(row),
         enable_expert_parallel=row.get("expert_parallel", False),
         engine_args={**row["args"], "engine_version": row["version"]},
     )
     return fit(request)
+
+
+def _layouts(row: dict[str, Any]) -> dict[str, tuple[StoredAs, ...]]:
+    """Return how the checkpoint of a row stores the weights, as `FitRequest.layouts`."""
+    if "checkpoint" not in row:
+        return {}
+    found = of_checkpoint(row["checkpoint"])
+    assert found is not None
+    stored = stored_as(found[1], model(row["model"]).model_type or "")
+    assert stored is not None
+    return {found[1].dtype: (stored,)}
 
 
 def logged_size(row: dict[str, Any]) -> float:

@@ -5,8 +5,12 @@ model's.
 from typing import Any
 
 import pytest
+from asking import refusal
+from configs import SMALL_LLAMA, spec_of
+from tables import each
 
 from attncalc import AttncalcError
+from attncalc.config.huggingface import convert_config
 from attncalc.config.huggingface.family import (
     _inner_family,
     _inner_model_type,
@@ -75,6 +79,7 @@ def test_a_rule_may_be_one_or_several() -> None:
         ("falkon_mambo", None),  # two wrong letters
         ("falconnn_mamba", None),
         ("falcon_mam", None),
+        ("pixtral", None),  # not Mixtral
     ],
 )
 def test_a_name_that_differs_in_one_letter_is_near(model_type: str, near: str | None) -> None:
@@ -125,3 +130,58 @@ def test_a_missing_language_model_is_named_by_its_first_field(
 ) -> None:
     with pytest.raises(AttncalcError, match=rf"^{field} is missing"):
         _inner_family("x", {"text": ["a_config", "b_config"]}, Fields(given, UNKNOWN_CLASS))
+
+
+@each(
+    ("field", "tip"),
+    [
+        ("type_vocab_size", 'type_vocab_size is a field of BERT: add "model_type": "bert"'),
+        ("n_ctx", 'n_ctx is a field of GPT-2: add "model_type": "gpt2"'),
+        ("inner_hidden_size", "inner_hidden_size is a field of the first ChatGLM, "),
+        ("initializer_range", 'add "model_type": "llama" for a plain decoder; '),
+    ],
+)
+def test_a_config_without_a_model_type_gets_a_tip_by_its_fields(field: str, tip: str) -> None:
+    """A BERT that is read as a LLaMA has MLPs of three matrices, and a head."""
+    config = {**SMALL_LLAMA, field: 2}
+    del config["model_type"], config["architectures"]
+    error = refusal(spec_of, config)
+    assert error.message == "config.json: model_type is missing"
+    assert error.tip.startswith(tip)
+    assert ("--assume-grouped" in error.tip) is (field == "initializer_range")
+
+
+def test_longcat_2_is_no_longcat_flash() -> None:
+    """Its tables of n-grams, 135 billion parameters, would be left out without a word."""
+    config = {**SMALL_LLAMA, "model_type": "longcat_flash", "oe_vocab_size_ratio": 100.567}
+    assert refusal(spec_of, config).message == (
+        "config.json: oe_vocab_size_ratio 100.567 is not supported for longcat_flash: LongCat "
+        "2.0's tables of n-grams and its indexer are not modelled"
+    )
+
+
+def test_the_first_chatglm_is_no_later_one_with_other_names() -> None:
+    """THUDM/chatglm-6b, whose MLP has two matrices."""
+    config = {
+        "architectures": ["ChatGLMModel"],
+        "hidden_size": 4096,
+        "inner_hidden_size": 16_384,
+        "max_sequence_length": 2048,
+        "model_type": "chatglm",
+        "num_attention_heads": 32,
+        "num_layers": 28,
+        "position_encoding_2d": True,
+        "vocab_size": 130_528,
+    }
+    for given in (config, {key: config[key] for key in config if key != "model_type"}):
+        error = refusal(spec_of, given)
+        assert error.message == (
+            "config.json: inner_hidden_size 16384 is not supported for chatglm: the first ChatGLM "
+            "is another architecture, which is not modelled"
+        )
+
+
+@each("field", ["text_config", "llm_config", "language_config", "lm_config"])
+def test_assume_grouped_finds_the_language_model_of_an_unknown_model(field: str) -> None:
+    config = {"model_type": "an_invention", field: SMALL_LLAMA}
+    assert convert_config(config, "", assume_grouped=True).data["n_layers"] == 3

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc import Workload, kv_cache, params
-from attncalc.config.huggingface.architectures import model_type_of_class
-from attncalc.config.huggingface.family import families
+from attncalc.config.huggingface.architectures import is_class_of, model_type_of_class
+from attncalc.config.huggingface.family import families, supported_model_types
 from attncalc.config.huggingface.fields import config_classes
 from attncalc.config.huggingface.unused_fields import READ_BY_ENGINES
 from attncalc.config.size_names import NAMES
@@ -103,6 +103,44 @@ def test_the_context_is_the_shorter_of_two_as_vllm_takes_it() -> None:
     assert spec_of(qwen).max_context == 2048
     assert spec_of({**qwen, "seq_length": 8192}).max_context == 8192
     assert not any("seq_length" in note for note in spec_of({**qwen, "seq_length": 8192}).notes)
+
+
+# configs/llama_60m.json of GaLore (https://github.com/jiaweizzhao/GaLore), as ReLoRA's are
+GALORE = {
+    "architectures": ["LLaMAForCausalLM"],
+    "hidden_size": 512,
+    "intermediate_size": 1376,
+    "max_sequence_length": 1024,
+    "model_type": "llama",
+    "num_attention_heads": 8,
+    "num_hidden_layers": 8,
+    "vocab_size": 32_000,
+}
+
+
+@each(
+    ("given", "context", "note"),
+    [
+        (1024, 1024, "The context is max_sequence_length 1024, as in vLLM; "),
+        (4096, 2048, "The context is the default of llama, 2048; max_sequence_length 4096 "),
+    ],
+)
+def test_a_context_under_another_name_changes_no_other_figure(
+    given: int, context: int, note: str
+) -> None:
+    spec = spec_of({**GALORE, "max_sequence_length": given})
+    # embedding and head, 8 layers of four matrices, a gated MLP and two norms, and the last norm
+    layer = 4 * 512**2 + 3 * 512 * 1376 + 2 * 512
+    assert params(spec).total == 2 * 32_000 * 512 + 8 * layer + 512
+    assert spec.max_context == context
+    assert any(text.startswith(note) for text in spec.notes)
+    assert not any("max_position_embeddings" in text for text in spec.notes)
+
+
+def test_a_context_under_another_name_is_an_error_if_it_is_the_rows_of_a_table() -> None:
+    gpt2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 64, "max_seq_len": 128}
+    message = error_of(gpt2).message
+    assert "n_positions is missing, and max_seq_len 128 is not a field of gpt2" in message
 
 
 @pytest.mark.parametrize(
@@ -292,6 +330,25 @@ def test_a_size_that_the_class_derives_may_have_another_name() -> None:
     )
 
 
+def test_a_size_with_a_default_is_not_derived() -> None:
+    """Qwen2's class has 32 KV heads if a config omits them, whatever its query heads."""
+    qwen = {**LLAMA, "model_type": "qwen2", "n_kv_heads": 8}
+    del qwen["num_key_value_heads"]
+    assert "num_key_value_heads is missing, and n_kv_heads 8" in error_of(qwen).message
+
+
+def test_falcons_mlp_under_another_name_is_read_if_it_is_what_the_class_derives() -> None:
+    """transformers' class makes 4 * hidden_size of an omitted ffn_hidden_size."""
+    falcon = {**LLAMA, "model_type": "falcon", "architectures": ["FalconForCausalLM"]}
+    del falcon["num_key_value_heads"]
+    del falcon["intermediate_size"]
+    assert spec_of({**falcon, "intermediate_size": 256}) == spec_of(
+        {**falcon, "ffn_hidden_size": 256}
+    )
+    message = error_of({**falcon, "intermediate_size": 512}).message
+    assert "ffn_hidden_size is missing, and intermediate_size 512 is not a field" in message
+
+
 def test_an_omitted_size_is_noted_if_only_a_layer_of_its_own_uses_it() -> None:
     spec = read(
         num_hidden_layers=1,
@@ -448,6 +505,20 @@ def test_a_class_of_every_language_model_belongs_to_its_model_type() -> None:
     for class_name, expected in types.items():
         if expected & set(known):
             assert model_type_of_class(class_name, known) in expected, class_name
+
+
+def test_transformers_classes_are_known_beside_their_model_type() -> None:
+    """Parts of a model (MllamaVisionModel) and decision heads, which several families share, are
+    not.
+    """
+    auto = pytest.importorskip("transformers.models.auto.modeling_auto")
+    tables = [
+        getattr(auto, f"MODEL_FOR_{task}_MAPPING_NAMES")
+        for task in ("CAUSAL_LM", "MASKED_LM", "SEQUENCE_CLASSIFICATION", "SEQ_TO_SEQ_CAUSAL_LM")
+    ]
+    for table in tables:
+        for model_type in table.keys() & set(supported_model_types()):
+            assert is_class_of(table[model_type], model_type), model_type
 
 
 def test_a_config_without_a_model_type_is_read_by_its_class_with_a_note() -> None:

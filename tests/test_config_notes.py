@@ -67,6 +67,45 @@ def test_the_dtype_is_that_of_either_field(fields: dict[str, Any], expected: str
     assert (assumed in notes(**fields)) is (fields == {"torch_dtype": None})
 
 
+@pytest.mark.parametrize("value", [0, False, "", [], "int4"])
+@pytest.mark.parametrize("field", ["dtype", "torch_dtype"])
+def test_a_dtype_that_is_none_is_an_error(field: str, value: Any) -> None:
+    message = refusal(keys, **{"torch_dtype": ..., field: value}).message
+    assert message == f"config.json: dtype '{value}' is not supported"
+
+
+@each(
+    ("model_type", "class_name", "note"),
+    [
+        ("llama", "LlamaForCausalLM", None),
+        ("llama", "LlamaForSequenceClassification", None),
+        (
+            "mistral",
+            "LlamaForCausalLM",
+            "architectures names LlamaForCausalLM, a class of llama; the figures are those of "
+            "mistral, the model_type.",
+        ),
+        (
+            "llama",
+            "LlamaPlusForCausalLM",
+            "architectures names LlamaPlusForCausalLM, which is not known as a class of llama; "
+            "the figures are those of llama.",
+        ),
+        ("iquestcoder", "LlamaForCausalLM", None),  # transformers' own class of it
+        ("llama", ..., None),
+        (..., "LlamaForCausalLM", None),
+    ],
+)
+def test_a_class_that_is_none_of_its_model_type_is_noted(
+    model_type: Any, class_name: Any, note: str | None
+) -> None:
+    classes = class_name if class_name is ... else [class_name]
+    found = notes(model_type=model_type, architectures=classes)
+    assert [text for text in found if text.startswith("architectures names")] == (
+        [note] if note else []
+    )
+
+
 @pytest.mark.parametrize(
     ("class_name", "head", "note"),
     [

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from asking import refusal
 from configs import SMALL_LLAMA
+from tables import each
 
 from attncalc import AttncalcError, load, params
 from attncalc.config.document import Document
+from attncalc.config.huggingface.fields import config_classes
 
 LLAMA = SMALL_LLAMA
 GEMMA_2 = {**LLAMA, "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "head_dim": 8}
@@ -95,7 +97,26 @@ def test_null_kv_heads_are_an_error_where_the_class_forbids_them(config: dict[st
 
 
 def test_null_kv_heads_are_the_query_heads_where_the_class_takes_them() -> None:
-    assert load({**LLAMA, "num_key_value_heads": None}).main.layers[0].attention.label == "MHA"
+    """Qwen2's class has a number as its default, and replaces null; Qwen2-MoE's keeps null."""
+    for name in ("llama", "qwen2", "qwen3", "ernie4_5", "smollm3"):
+        config = {**LLAMA, "model_type": name, "architectures": [], "head_dim": 8}
+        heads, null = ({**config, "num_key_value_heads": given} for given in (8, None))
+        assert load(null).main == load(heads).main, name
+    for name in ("qwen2_moe", "glm"):
+        message = error_of({**LLAMA, "model_type": name}, num_key_value_heads=None).message
+        assert "num_key_value_heads null is not a whole number" in message, name
+
+
+@each("name", [name for name, known in config_classes().items() if known.is_language_model])
+def test_a_class_replaces_null_kv_heads_as_they_are_read(name: str) -> None:
+    """The reference is transformers' own class."""
+    transformers = pytest.importorskip("transformers")
+    known = config_classes()[name]
+    default = known.defaults.get("num_key_value_heads")
+    takes_null = "null" in known.types.get("num_key_value_heads", ())
+    if type(default) is int and takes_null:
+        config = transformers.AutoConfig.for_model(name, num_key_value_heads=None)
+        assert config.num_key_value_heads == config.num_attention_heads
 
 
 @pytest.mark.parametrize("config", [GEMMA_2, QWEN3, QWEN3_MOE, LAGUNA])

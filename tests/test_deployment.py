@@ -74,6 +74,7 @@ def device(name: str, memory: int, size: int, start: int | None = None) -> Devic
 def on_devices(*devices: Device) -> Deployment:
     deployment = Deployment(resolve(request("ideal")))
     deployment.devices = list(devices)
+    deployment.layouts = [each.layout for each in devices]
     return deployment
 
 

@@ -229,6 +229,15 @@ def test_dcp_with_dflash_is_an_error_before_its_rows_are_counted() -> None:
         )
 
 
+def test_a_drafters_own_embedding_is_a_warning_of_vllm(ask: Ask) -> None:
+    """Qwen3-32B's EAGLE-3 drafters have 1.46 GiB without it; one with it left 2.9 GiB less."""
+    options = ("--engine", "vllm", "--kv-memory", "9GiB", "--speculative-tokens", "3")
+    draft = ("--speculative-model", str(MODELS / "qwen3-8b-eagle3.json"))
+    assert "embedding of its own" in " ".join(ask("fit", "qwen3-8b", *options, *draft).out.split())
+    peer = ("--speculative-model", "qwen3-0.6b")
+    assert "embedding of its own" not in ask("fit", "qwen3-8b", *options, *peer, "--full").out
+
+
 def test_the_tables_of_a_draft_model_in_sglang() -> None:
     """EAGLE-3 has a head of its own, and EAGLE neither; a smaller model has both."""
     table = 151_936 * 4096 * 2

@@ -217,7 +217,14 @@ def _lacking(model: str, device: attncalc.Gpu) -> bool:
     """Return whether llama.cpp does not load the model on a card; on a Mac there is nothing
     else.
     """
-    unread = {"deepseek-v4.1-flash", "glm-5.3-flash", "minimax-m3", "t5-base", "whisper-large-v3"}
+    unread = {
+        "deepseek-v4.1-flash",
+        "glm-5.3-flash",
+        "inkling",
+        "minimax-m3",
+        "t5-base",
+        "whisper-large-v3",
+    }
     spec = attncalc.load(model)
     is_lacking = (
         model in unread or model.startswith("transformer-") or spec.weights_dtype in ("fp8", "int4")

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # to be run as a script
 from asking import REPOSITORY
 
 from attncalc.engines.llamacpp.options import LlamacppArgs, LlamacppOptions
-from attncalc.engines.options import LoraOptions, PagedArgs, PagedOptions
+from attncalc.engines.options import ExpertOptions, LoraOptions, PagedArgs, PagedOptions
 from attncalc.engines.sglang.options import SglangArgs, SglangOptions
 from attncalc.engines.transformers.options import TransformersArgs, TransformersOptions
 from attncalc.engines.vllm.options import VllmArgs, VllmOptions
@@ -25,7 +25,7 @@ from attncalc.options import COUNT, Option, options_of
 
 # {class that an engine computes with: the declarations whose options are its fields}.
 DECLARED: dict[type[Any], tuple[Any, ...]] = {
-    PagedArgs: (PagedOptions, LoraOptions),
+    PagedArgs: (PagedOptions, LoraOptions, ExpertOptions),
     VllmArgs: (VllmOptions,),
     SglangArgs: (SglangOptions,),
     LlamacppArgs: (LlamacppOptions,),
@@ -54,7 +54,7 @@ def fields_of(declarations: tuple[Any, ...]) -> str:
         for declaration in declarations
         for name, option in options_of(declaration).items()
     ]
-    return START.format(" and ".join(kind.__name__ for kind in declarations)) + "".join(lines)
+    return START.format(", ".join(kind.__name__ for kind in declarations)) + "".join(lines)
 
 
 def with_fields(source: str) -> str:

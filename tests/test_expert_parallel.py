@@ -58,6 +58,106 @@ def test_each_rank_has_attention_and_its_part_of_the_experts() -> None:
     assert on_device(DEEPSEEK, dp=8) == whole - 58 * (256 - 32) * EXPERT
 
 
+def test_redundant_experts_are_held_as_experts_are() -> None:
+    """32 copies on 16 ranks are (256 + 32) / 16 = 18 experts on each, and not 16."""
+    divided = divide_experts(DEEPSEEK, 1, 16, expert_parallel=True, redundant=32)
+    more = int(params(divided.shard(1)).total) - on_device(DEEPSEEK, dp=16)
+    assert more == 58 * 2 * EXPERT
+    mlp = divided.main.layers[-1].mlp
+    assert mlp is not None
+    assert (mlp.n_experts, mlp.n_routed) == (18, 256)  # the router knows no copies
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_copies_of_experts_take_weights_of_each_gpu(ask: Ask, engine: str) -> None:
+    split = {"vllm": ("--dp", "8"), "sglang": ("--attn-dp", "8", "--tp", "8")}[engine]
+    asked = ("fit", "deepseek-v3", "--gpu", "8xh200", "--engine", engine, *split, "--json")
+    asked = (*asked, "--enable-expert-parallel", "-c", "8192", "--enable-eplb")
+    without = results(ask(*asked))["weights_model"]
+    with_copies = results(ask(*asked, "--num-redundant-experts", "32"))["weights_model"]
+    # fp8 has 4 bytes of scale per block of 128 x 128
+    assert with_copies - without == pytest.approx(58 * 4 * EXPERT * (1 + 4 / 128**2), rel=0.001)
+
+
+def test_eplb_holds_the_experts_of_one_layer(ask: Ask) -> None:
+    """expert_buffer is as large as the experts of the first layer: 32 of 44 MB on 8 ranks.
+
+    Its window has 1,000 steps x 58 layers x 256 experts x 4 bytes. Up to 0.26 vLLM counts neither.
+    """
+
+    def more(version: str) -> int:
+        asked = (*FIT, *FEW, "--dp", "8", "--enable-expert-parallel", "--engine-version", version)
+        found = [ask(*asked, *eplb, "--json").document for eplb in ((), ("--enable-eplb",))]
+        sizes = [
+            sum(part["expected"] for part in one["runtime"] if part["in_share"]) for one in found
+        ]
+        return int(sizes[1] - sizes[0])
+
+    assert more("0.33.0") == pytest.approx(32 * EXPERT + 1000 * 58 * 256 * 4, rel=0.001)
+    assert more("0.26.0") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--num-redundant-experts", "32"], "needs --enable-expert-parallel"),
+        (
+            ["--num-redundant-experts", "33", "--enable-expert-parallel", "--enable-eplb"],
+            "8 devices do not divide the 289 experts",
+        ),
+    ],
+)
+def test_copies_that_cannot_be_divided_are_an_error(
+    ask: Ask, words: list[str], message: str
+) -> None:
+    assert message in ask(*FIT, "--dp", "8", *words).error
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            ["--dp", "8", "--enable-expert-parallel", "--num-redundant-experts", "32"],
+            "--enable-eplb",
+        ),
+        (["--dp", "8", "--enable-eplb"], "needs --enable-expert-parallel"),
+    ],
+)
+def test_vllm_does_not_start_with_copies_that_it_cannot_move(
+    ask: Ask, words: list[str], reason: str
+) -> None:
+    """_validate_parallel_config in config/parallel.py."""
+    refused = ask(*FIT, *words)
+    assert refused.code == 1
+    assert reason in " ".join(refused.out.split())
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("0.10.1", "--num-redundant-experts 32"),
+        ("0.33.0", """--eplb-config '{"num_redundant_experts": 32}'"""),
+    ],
+)
+def test_the_command_has_copies_as_the_version_reads_them(version: str, words: str) -> None:
+    args = {"num_redundant_experts": 32, "enable_eplb": True, "engine_version": version}
+    asked = request(DEEPSEEK, dp=8, enable_expert_parallel=True, engine_args=args)
+    command = launch_command(resolve(asked)) or ""
+    assert f"--enable-expert-parallel --enable-eplb {words}" in command
+
+
+def test_sglang_exchanges_tokens_between_whole_experts(ask: Ask) -> None:
+    """--moe-a2a-backend sets --ep-size to --tp-size, and each GPU has whole shared experts
+    (moe_hook.py, models/deepseek_v2.py).
+    """
+    asked = ("fit", "deepseek-v3", "--gpu", "8xh200", "--engine", "sglang", "--json", "-c", "8192")
+    divided = results(ask(*asked, "--enable-expert-parallel"))["weights_model"]
+    exchanged = ask(*asked, "--moe-a2a-backend", "deepep")
+    assert exchanged.document["expert_parallel"] is True
+    more = results(exchanged)["weights_model"] - divided
+    assert more == pytest.approx(58 * EXPERT * (1 + 4 / 128**2) * 7 / 8, rel=0.001)
+
+
 def test_without_expert_parallelism_ranks_divide_the_width_of_each_expert() -> None:
     whole = int(params(DEEPSEEK).total)
     assert on_device(DEEPSEEK, dp=8, expert_parallel=False) == whole - 58 * 256 * EXPERT * 7 // 8
@@ -242,15 +342,15 @@ def test_weights_with_dp_attention_are_as_logged() -> None:
     more.
 
     DeepEP has the shared expert on each device, its command 32 redundant experts (4 per device),
-    --moe-dense-tp-size 1 (the 3 dense layers on each device) and --enable-dp-lm-head. fp8 has 4
-    bytes of scale per block of 128 x 128.
+    --moe-dense-tp-size 1 (the 3 dense layers on each device) and --enable-dp-lm-head, which are not
+    computed.
     """
-    budget = memory_budget(resolve(request(DEEPSEEK, engine="sglang", attn_dp=8)))
+    args = {"moe_a2a_backend": "deepep", "num_redundant_experts": 32}
+    asked = request(DEEPSEEK, engine="sglang", attn_dp=8, engine_args=args)
+    budget = memory_budget(resolve(asked))
     assert budget.weights
-    expert = EXPERT * (1 + 4 / 128**2)
-    redundant, shared = 58 * 4 * expert, 58 * expert * 7 / 8
     dense, head = 3 * 3 * 7168 * 18432 * 7 / 8, 129280 * 7168 * 2 * 7 / 8
-    deep_ep = int(budget.weights.total) + redundant + shared + dense + head
+    deep_ep = int(budget.weights.total) + dense + head
     assert deep_ep / GIB == pytest.approx(105.59, abs=0.25)
 
 

@@ -149,26 +149,29 @@ def test_published_totals_with_what_is_not_counted(name: str, published: int, be
 
 
 @pytest.mark.parametrize(
-    ("name", "published", "experts"),
-    [("glm-4.5", 358_337_791_296, 160), ("glm-4.5-air", 110_468_824_832, 128)],
+    ("name", "published", "moe_layers", "experts", "own_rows"),
+    [
+        ("glm-4.5", 358_337_791_296, 89, 160, 2 * 151_552),
+        ("glm-4.5-air", 110_468_824_832, 45, 128, 2 * 151_552),
+        ("glm-5.3", 753_329_940_480, 75, 256, 0),
+    ],
 )
 def test_published_totals_with_a_layer_of_multi_token_prediction(
-    name: str, published: int, experts: int
+    name: str, published: int, moe_layers: int, experts: int, own_rows: int
 ) -> None:
-    """That layer is one more MoE layer with a projection of two widths to one, three norms, an
-    embedding and a head.
+    """That layer is one more MoE layer with a projection of two widths to one, three norms, and an
+    embedding and a head if they are its own.
     """
     model = load(name)
     parameters = params(model)
     sparse = parameters.groups[-1]
     d = model.main.d_model
-    moe_layers = sparse.layers.count
     # and a correction bias per expert, in each MoE layer
     besides = (
-        int(sparse.total) // moe_layers
+        int(sparse.total) // sparse.layers.count
         + 2 * d * d
         + 3 * d
-        + 2 * 151_552 * d
+        + own_rows * d
         + (moe_layers + 1) * experts
     )
     assert parameters.total == published - besides
@@ -182,12 +185,14 @@ def test_published_totals_with_a_layer_of_multi_token_prediction(
         ("deepseek-v4-flash", "284"),
         ("deepseek-v4-pro", "1573"),  # 1.6T in the model card
         ("glm-5", "744"),
+        ("hy4-preview", "770"),
         ("jamba-1.5-large", "399"),  # 398B in arXiv 2408.12570, rounded down
         ("jamba-1.5-mini", "52"),  # arXiv 2408.12570
         ("kimi-k2", "1026"),  # 1,026,408,235,864 elements in the safetensors files
         ("kimi-linear-48b", "49"),  # 48B in its name; 49B in the model card
         ("llama4-maverick", "401"),  # 400B in the model card, with the tower
         ("mamba2-2.7b", "2.7"),
+        ("mimo-v2.5", "309"),  # 310B in the model card
         ("minimax-m1", "456"),  # arXiv 2506.13585
         ("nemotron-h-56b", "56"),
         ("nemotron-h-8b", "8.1"),
@@ -217,6 +222,7 @@ CACHES = {
     "minimax-m2.5": (62 * 2 * 8 * 128 * 2, 0),
     "minimax-m3": (60 * 2 * 4 * 128 * 2 + 57 * 128 * 2, 0),
     "mimo-v2-flash": (9 * 4 * (192 + 128) * 2, 0),
+    "mimo-v2.5": (9 * 4 * (192 + 128) * 2, 0),
     "gemma4-e4b": (4 * 2 * 2 * 512 * 2, 0),
     "kimi-k3": (24 * (512 + 64) * 2, 69 * 96 * (128 * 128 * 4 + 4 * 3 * 128 * 2)),
     "nemotron3-super": (
@@ -230,6 +236,9 @@ CACHES = {
     # and a key of 128 for the indexer
     "deepseek-v3.2": (61 * (512 + 64 + 128) * 2, 0),
     "glm-5": (78 * (512 + 64 + 128) * 2, 0),
+    # 21 of 78 layers have an indexer
+    "glm-5.3": (78 * (512 + 64) * 2 + 21 * 128 * 2, 0),
+    "hy4-preview": (78 * (512 + 64) * 2 + 21 * 128 * 2, 0),
     # only the layers whose windows and chunks are not full: every second, 8 of 48, 5 of 30, 12 of
     # 48, 8 of 32, 16 of 64
     "gemma2-27b": (23 * 2 * 16 * 128 * 2, 0),

@@ -159,6 +159,27 @@ def test_vllm_does_not_start_where_not_one_request_fits(ask: Ask) -> None:
     assert "vLLM will log" in ask("fit", "llama2-70b", "--kv-memory", "2GiB", "--full").out
 
 
+@each(
+    ("version", "sizes"),
+    [
+        ("v0", "larger than the maximum number of tokens that can be stored in KV cache (3264)"),
+        ("0.11.0", "(1.25 GiB KV cache is needed"),
+        ("0.33.0", "model's max seq len (4096), (1.25 GiB KV cache is needed"),
+    ],
+)
+def test_the_log_of_a_start_without_room_ends_with_vllms_message(
+    ask: Ask, version: str, sizes: str
+) -> None:
+    """It has no size of a cache: the message is read back as the reason."""
+    options = ("--kv-memory", "1GiB", "--engine-version", version, "--json")
+    (line,) = ask("fit", "llama2-70b", "--context", "4096", *options).document["log_lines"]
+    assert sizes in line
+    refusal = ask("fit", "--log", "-", "--json", stdin=line).document["refusal"]
+    assert refusal["kind"] == "too_small"
+    if version != "v0":
+        assert (refusal["needed"], refusal["available"]) == (5 * 2**28, 2**30)
+
+
 def test_kv_memory_is_exact(ask: Ask) -> None:
     answer = ask(
         "fit", "llama2-7b", "--engine", "ideal", "--kv-memory", "5.38GiB", "-c", "1000", "--json"

@@ -16,9 +16,12 @@ from asking import REPOSITORY, Ask, refusal, results
 from gguf_files import (
     CONTEXT,
     D_HEAD,
+    D_V,
+    HEADS,
     KV_HEADS,
     LATENT,
     LAYERS,
+    NOPE,
     ROPE,
     VOCAB,
     Bytes,
@@ -874,16 +877,29 @@ def test_an_architecture_that_is_not_modelled_is_named_with_its_size(
     )
 
 
-def test_a_file_from_before_latents_were_stored_is_refused(tmp_path: Path) -> None:
+def test_a_file_from_before_latents_were_stored_caches_k_and_v_of_every_head(
+    tmp_path: Path,
+) -> None:
+    """Its keys tell: it has no key_length_mla, and key_length is that of a head."""
     small = SmallModel("deepseek2")
     shapes = {
-        name.replace("attn_k_b", "attn_kv_b"): shape
+        name: shape
         for name, shape in small.shapes().items()
-        if "attn_v_b" not in name
+        if "attn_k_b" not in name and "attn_v_b" not in name
     }
-    path = write_gguf(tmp_path / "m.gguf", "deepseek2", small.keys(), shapes)
-    with pytest.raises(AttncalcError, match=r"before llama\.cpp stored the latent"):
-        load(path)
+    for layer in range(LAYERS):
+        shapes[f"blk.{layer}.attn_kv_b.weight"] = (LATENT, HEADS * (NOPE + D_V))
+    keys = small.keys() | {"attention.key_length": NOPE + ROPE, "attention.value_length": D_V}
+    del keys["attention.key_length_mla"]
+    model = load(write_gguf(tmp_path / "m.gguf", "deepseek2", keys, shapes))
+    cached = {
+        (spec.role, spec.rows, spec.width)
+        for layers in model.main.layers
+        for spec in layers.attention.cache()
+    }
+    assert cached == {("k", HEADS, NOPE + ROPE), ("v", HEADS, D_V)}
+    assert model.stored is not None
+    assert int(params(model).total) == sum(map(math.prod, shapes.values()))
 
 
 # Files and folders

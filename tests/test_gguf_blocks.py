@@ -268,6 +268,12 @@ READ: dict[str, Case] = {
     ),
     # latent attention
     "latent": Case({**LATENT, **MLP}, {**OF_LATENT, **DENSE}),
+    # before llama.cpp stored latents, one matrix expanded them: 4 heads of 10 and 12
+    "latent of an old file": Case(
+        {**without(LATENT, "attn_k_b", "attn_v_b"), "attn_kv_b": (24, 4 * (10 + 12)), **MLP},
+        {**OF_LATENT, "caches_heads": True, **DENSE},
+        metadata={"attention.key_length": 16, "attention.value_length": 12},
+    ),
     "no rotary part": Case(
         {**LATENT, "attn_kv_a_mqa": (D, 24), "attn_q": (D, 40), **MLP},
         {**OF_LATENT, "d_rope": 0, **DENSE},
@@ -543,6 +549,14 @@ CONTRADICT: dict[str, Case] = {
         },
         "has tensors for attention.q_lora_rank 28, but the key says 99",
         metadata={"attention.q_lora_rank": 99},
+    ),
+    "a latent that nothing expands": Case(
+        without(LATENT, "attn_k_b"), "has no tensor attn_k_b.weight, which expands the latent"
+    ),
+    "an old latent of other heads": Case(
+        {**without(LATENT, "attn_k_b", "attn_v_b"), "attn_kv_b": (24, 80)},
+        "has attn_kv_b.weight of 24 x 80, and not of 24 x 88",
+        metadata={"attention.key_length": 16, "attention.value_length": 12},
     ),
     "a latent wider than its matrix": Case(
         {**LATENT, "attn_kv_a_mqa": (D, 23), "attn_q": (D, 36)},

@@ -207,8 +207,31 @@ def test_mxfp4_experts_are_padded_by_the_vendors_kernels(device: str, d: int, d_
     dense, mixture = layers(mlp=Mlp(90)), layers(mlp=EXPERTS)
     whole = model(layers(), dense, mixture, d=320)
     expected = padding(3 * d * d_ff * 17 // 32, 320, 96)
-    assert extra(whole, device=device, experts="mxfp4").get(MXFP4, 0) == expected
+    found = extra(whole, version="0.27.0", device=device, experts="mxfp4")
+    assert found.get(MXFP4, 0) == expected
     assert extra(whole, device=device, experts="fp8") == {}
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "model_type", "step"),
+    [
+        ("AMD Instinct MI355X", "0.27.0", "kimi_k3", 256),
+        ("AMD Instinct MI355X", "0.28.0", "kimi_k3", 128),
+        ("AMD Instinct MI350X", "0.28.0", "deepseek_v4", 128),
+        ("AMD Instinct MI300X", "0.30.0", "deepseek_v4", 256),
+        ("AMD Instinct MI300X", "0.31.0", "deepseek_v4", 128),
+        ("AMD Instinct MI355X", "0.33.0", "gpt_oss", 256),
+    ],
+)
+def test_newer_kernels_of_amd_pad_mxfp4_less_but_for_gpt_oss(
+    device: str, version: str, model_type: str, step: int
+) -> None:
+    whole = dataclasses.replace(
+        model(layers(), layers(mlp=Mlp(90)), layers(mlp=EXPERTS), d=320), model_type=model_type
+    )
+    d = -(-320 // step) * step
+    expected = padding(3 * d * step * 17 // 32, 320, 96)
+    assert extra(whole, version=version, device=device, experts="mxfp4")[MXFP4] == expected
 
 
 def test_intels_kernels_pad_no_odd_widths_either() -> None:

@@ -369,6 +369,12 @@ def test_an_error_names_the_address_that_was_typed(
     assert ask("params", address).error.startswith(f"error: {address}: not in the local cache")
 
 
+def test_a_name_that_is_not_on_the_hub_has_no_habit(ask: Ask, hub: LocalHub) -> None:
+    answer = ask("fit", "cyankiwi/Qwen3.6-27B-AWQ-4bit", "--gpu", "h100")
+    assert answer.code == 2
+    assert "no such model" in answer.err
+
+
 def test_another_revision_of_a_model_that_is_built_in_is_fetched(hub: LocalHub) -> None:
     hub.add("Qwen/Qwen3-8B", **{"config.json": CONFIG})
     assert load("Qwen/Qwen3-8B@v2").main.n_layers == 3

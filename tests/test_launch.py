@@ -166,7 +166,7 @@ def test_weights_without_a_command_say_which_checkpoint_has_one(ask: Ask, tmp_pa
     its command.
     """
     asked = ("--gpu", "a100", "-c", "4K")
-    dead_end = ask("fit", "qwen3-8b", *asked, "--weights-dtype", "int4").out
+    dead_end = ask("fit", "phi-4", *asked, "--weights-dtype", "int4").out
     assert "vllm serve" not in dead_end
     assert "--weights-dtype int4 needs a checkpoint in int4" in dead_end
     # one is known
@@ -332,9 +332,10 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
         ("vllm", {"prefix_caching": True}, " --enable-prefix-caching"),
         ("vllm", {"enforce_eager": True}, " --enforce-eager"),
         ("vllm", {"disable_hybrid_kv_cache_manager": True}, " --disable-hybrid-kv-cache-manager"),
-        ("vllm", {"swap_space": 2**32}, " --swap-space 4"),
-        ("vllm", {"swap_space": 2**29}, " --swap-space 0.5"),
-        ("vllm", {"swap_space": 0}, " --swap-space 0"),
+        ("vllm", {"engine_version": "0.17.1", "swap_space": 2**32}, " --swap-space 4"),
+        ("vllm", {"engine_version": "0.17.1", "swap_space": 2**29}, " --swap-space 0.5"),
+        ("vllm", {"engine_version": "0.17.1", "swap_space": 0}, " --swap-space 0"),
+        ("vllm", {"engine_version": "0.18.0", "swap_space": 2**32}, ""),  # it has none
         (
             "vllm",
             {"enable_lora": True, "max_loras": 4, "max_lora_rank": 64},
@@ -371,6 +372,18 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
         ("sglang", {"max_running_requests": 8}, " --max-running-requests 8"),
         ("sglang", {"chunked_prefill_size": 4096}, " --chunked-prefill-size 4096"),
         ("sglang", {"max_mamba_cache_size": 64}, " --max-mamba-cache-size 64"),
+        ("sglang", {"cuda_graph_max_bs": 8}, " --cuda-graph-max-bs-decode 8"),
+        ("sglang", {"engine_version": "0.5.13", "cuda_graph_max_bs": 8}, " --cuda-graph-max-bs 8"),
+        (
+            "sglang",
+            {"mamba_radix_cache_strategy": "no_buffer"},
+            " --mamba-radix-cache-strategy no_buffer",
+        ),
+        (
+            "sglang",
+            {"engine_version": "0.5.13", "mamba_radix_cache_strategy": "no_buffer"},
+            " --mamba-scheduler-strategy no_buffer",
+        ),
         ("sglang", {"max_total_tokens": 8192}, " --max-total-tokens 8192"),
         ("sglang", {"swa_full_tokens_ratio": "0.5"}, " --swa-full-tokens-ratio 0.5"),
         ("sglang", {"mamba_full_memory_ratio": "0.7"}, " --mamba-full-memory-ratio 0.7"),

@@ -389,7 +389,7 @@ def test_a_full_server_says_how_many_requests_it_holds(ask: Ask) -> None:
     )
     screen = ask_of(ask, "vllm-running", "").out  # why requests wait is answered before what agrees
     assert (
-        screen.index("LOAD: 37 requests run, 63 wait")
+        screen.index("LOAD: 37 requests are running, 63 waiting")
         < screen.index("of 100 run")
         < screen.index("AGREES")
     )

@@ -516,7 +516,9 @@ def test_a_log_that_agrees_has_one_verdict(
     file = tmp_path / "server.log"
     file.write_text(FP8_CHECKPOINT.format(name=name, memory="9.90", tokens="220,816", times="5.39"))
     shown = ask("fit", *model, "--log", str(file), "--gpu", "h100")
-    assert (shown.code, "warning" in shown.out) == (0, False)
+    # the hub is not asked about a name: what its organisation usually does is a warning
+    warnings = shown.out.count("warning: ") - shown.out.count("was not read.")
+    assert (shown.code, warnings) == (0, 0)
     answer = ask("fit", *model, "--log", str(file), "--gpu", "h100", "--json").document
     assert (answer["fits"], answer["verdict"], answer["agrees"]) == (True, "fits", True)
     assert answer["launch_command"].startswith(

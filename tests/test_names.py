@@ -129,7 +129,7 @@ def test_a_quantized_copy_that_cannot_be_fetched_has_a_tip(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    err = ask("fit", "Qwen/Qwen3-8B-AWQ", "--gpu", "h100", "--json").err
+    err = ask("fit", "someone/Qwen3-8B-AWQ", "--gpu", "h100", "--json").err
     assert (
         "the built-in qwen3-8b has the same cache, and 'attncalc fit qwen3-8b --weights-dtype "
         "int4' nearly its weights" in err
@@ -193,6 +193,21 @@ def test_a_release_that_states_another_context_has_it() -> None:
         for name in ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5:7b-instruct", "qwen2.5-7b")
     }
     assert list(contexts.values()) == [32768, 32768, 131072]
+
+
+@each(
+    ("name", "tokens"),
+    [
+        ("deepseek-r1:8b", 131072),  # the R1-0528 of Qwen3 8B
+        ("qwen3:8b", 40960),
+        ("qwen3:4b", 262144),  # the release of July 2025
+        ("qwen3:4b-instruct", 262144),
+        ("qwen3-4b", 40960),
+        ("Qwen/Qwen3-4B", 40960),
+    ],
+)
+def test_a_tag_of_ollama_has_the_context_of_its_release(name: str, tokens: int) -> None:
+    assert load(name).max_context == tokens
 
 
 def test_every_gpu_is_found_by_its_title_or_another_one_has_the_same() -> None:

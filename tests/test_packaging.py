@@ -78,9 +78,9 @@ import sys
 sys.modules["yaml"] = None
 sys.argv = ["attncalc", "fit", "llama3.1-8b", "--gpu", "h100"]
 from attncalc.cli import run
-from attncalc.config import presets
+from attncalc.config import checkpoints
 run()
-print(presets._checkpoints.cache_info().misses)
+print(checkpoints.checkpoints.cache_info().misses)
 """
     assert run(installed, code).split()[-1] == "0"
 

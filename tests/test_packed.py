@@ -297,7 +297,7 @@ def test_pipeline_stages_have_the_layers_of_their_groups(version: str) -> None:
         ({"version": "0.33.0", "block_size": 64}, "blocks of compressed attention have 256 tokens"),
         (
             {"version": "0.33.0", "disable_hybrid_kv_cache_manager": True},
-            "is not supported for compressed attention",
+            "compressed attention needs the hybrid KV-cache manager",
         ),
         ({"version": "0.33.0", "dcp": 2, "tp": 2}, "does not split the cache of a sliding window"),
     ],

@@ -57,7 +57,7 @@ PASTED = [
     (
         "sglang-request-slots",
         "requests_limited",
-        "2 request slots were wanted, 1 was free; 4 requests run",
+        "2 request slots were wanted, 1 was free; 4 requests are running",
         "requests N",
     ),
     # the message itself asks for a lower max_num_seqs: a quarter of 1,024
@@ -200,7 +200,7 @@ PASTED = [
     (
         "sglang-load-alone",
         "cache_full",
-        "4 requests run, 3 wait, 100.0% of the cache is used",
+        "4 requests are running, 3 waiting, 100.0% of the cache is used",
         "fp8_e4m3",
     ),
     # the thread's fitting pass is aborted, and says what was free: 22,341 MiB
@@ -523,13 +523,13 @@ KINDS = [
         "rate: 0.0%INFO [loggers.py:118] Engine 000: Running: 8 reqs, Waiting: 0 reqs, GPU KV "
         "cache usage: 91.9%",
         "vLLM",
-        "LOAD: 8 requests run, 0 wait, 91.9% of the cache is used: it holds 8",
+        "LOAD: 8 requests are running, 0 waiting, 91.9% of the cache is used: it holds 8",
         "--kv-cache-dtype fp8",
     ),
     (
         "Decode batch. #running-req: 3, #token: 9071, token usage: 0.12, #queue-req: 0,",
         "SGLang",
-        "LOAD: 3 requests run, 0 wait, 12.0% of the cache is used: no request waits",
+        "LOAD: 3 requests are running, 0 waiting, 12.0% of the cache is used: no request waits",
         "",
     ),
     (
@@ -831,15 +831,16 @@ METRICS = (
     [
         (
             METRICS,
-            "12 requests run, 30 wait, 97.0% of the cache is used: it holds 12 such requests.",
+            "12 requests are running, 30 waiting, 97.0% of the cache is used: it holds 12 such "
+            "requests; running requests were preempted: they lost their cache",
         ),
         (
             "vllm:kv_cache_usage_perc 0.97, vllm:num_preemptions_total 51",
-            "97.0% of the cache is used.",
+            "97.0% of the cache is used; running requests were preempted: they lost their cache",
         ),
         (
             'sglang:token_usage{x="y"} 0.99 sglang:num_running_reqs 7',
-            "7 requests run, 0 wait, 99.0% of the cache",
+            "7 requests are running, 0 waiting, 99.0% of the cache",
         ),
     ],
 )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc import AttncalcError, FitRequest, fit, gpu, load, plan, users
-from attncalc.config import presets
+from attncalc.config.checkpoints import Checkpoints, checkpoints
+from attncalc.config.presets import unquantized
 from attncalc.config.prices import read_prices
 from attncalc.quantity import ratio
 from attncalc.questions.fit.request import fit_request
@@ -204,10 +205,8 @@ def test_a_reason_of_some_splits_is_not_that_of_all(ask: Ask) -> None:
 
 
 @each(("words", "gpus", "fewest"), [
-    # 32 ranks with room for 1 to 136 users each: 3,000 / 32 = 94 replicas, or 3,000 / 4,352 = 1
-    ("deepseek-v3 --gpu h200 --dp 32 --tp 1", 3008, 32),
-    # 16 ranks with room for 34 to 105 users each: 3,000 / 544 = 6 replicas, or 3,000 / 1,680 = 2
-    ("deepseek-v3 --gpu h200 --price h200=3", 96, 32),
+    # 16 ranks with room for 68 to 99 users each: 3,000 / 1,088 = 3 replicas, or 3,000 / 1,584 = 2
+    ("deepseek-v3 --gpu h200 --dp 16 --tp 1", 48, 32),
     # an instance is rented whole, with one replica of 218 to 231 users: 14 of 8 GPUs, or 13
     ("qwen3-32b --gpu p5.48xlarge --tp 4 --pp 2", 112, 104),
 ])  # fmt: skip
@@ -218,6 +217,13 @@ def test_fewer_gpus_may_be_enough_with_the_least_runtime_memory(
     answer = " ".join(ask("plan", *words.split(), *load).out.split())
     assert f"{gpus:,} x H" in answer
     assert f" {fewest} GPUs may be enough: with the least runtime memory" in answer
+
+
+def test_one_replica_of_wide_experts_is_enough_for_3000_users(ask: Ask) -> None:
+    """32 ranks had room for 32 to 4,448 users with the tokens of all ranks on each GPU."""
+    words = ("plan", "deepseek-v3", "--gpu", "h200", "--dp", "32", "--tp", "1", "-q")
+    load = ("--users", "3000", "--prompt", "8K", "--output-len", "1K")
+    assert ask(*words, *load).out.startswith("32 x H200 SXM 141GB in 4 nodes")
 
 
 def test_quantized_weights_have_the_command_of_a_checkpoint_that_exists(ask: Ask) -> None:
@@ -245,10 +251,10 @@ def test_quantized_weights_have_the_command_of_a_checkpoint_that_exists(ask: Ask
 
 
 def test_every_known_checkpoint_is_one_of_a_preset() -> None:
-    lines = (Path(presets.__file__).parent / "checkpoints.txt").read_text().splitlines()
-    for line in (line for line in lines if not line.startswith("#")):
-        preset, dtype = presets.unquantized(line) or ("", "")
-        assert dtype in presets.Checkpoints(preset), line
+    for one in checkpoints():
+        if not one.is_habit:
+            preset, dtype = unquantized(one.name) or ("", "")
+            assert dtype in Checkpoints(preset), one.name
 
 
 # No better row is missed

@@ -1,6 +1,6 @@
 """Real engines that are installed: started, read, compared and stopped by `verify --engine`.
 
-A start of vLLM takes a minute. CONTRIBUTING.md says how to install them.
+A start of vLLM takes a minute, and that of transformers ten seconds. CONTRIBUTING.md says how to install them.
 """
 
 import pytest
@@ -14,6 +14,7 @@ RUNS = {
     "vllm": "qwen3-8b --layers 2 --d-model 256 --context 4K",
     "llamacpp": "qwen3-8b --context 8K",
     "sglang": "qwen3-8b --layers 2 --d-model 256 --context 4K",
+    "transformers": "gemma3-1b --layers 6 --d-model 64 --vocab-size 100 --window 16",
 }
 
 

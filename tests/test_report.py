@@ -33,7 +33,18 @@ from attncalc.show.report import Figure, Report
 # Parameters that only some kinds of layers have, besides matrices and norms.
 PARTS = {
     f"params_{part}"
-    for part in ("router", "sinks", "conv", "D", "A_log", "dt_A", "dt_A_D", "dt_b_c_norms")
+    for part in (
+        "router",
+        "sinks",
+        "conv",
+        "D",
+        "A_log",
+        "dt_A",
+        "dt_A_D",
+        "dt_b_c_norms",
+        "vectors",
+        "rel_table",
+    )
 } | {f"params_{stage}_positions" for stage in ("pool", "index", "index_pool")}
 
 

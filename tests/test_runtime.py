@@ -228,14 +228,13 @@ def test_flashinfers_workspace_is_in_the_first_graph() -> None:
 
 
 def test_hip_graphs_take_more_than_cuda_graphs() -> None:
-    def graphs(name: str) -> RuntimePart:
-        return parts(on(name, version="0.20.0", max_num_seqs=256))["cuda_graphs"]
+    def graphs(name: str, version: str) -> RuntimePart:
+        return parts(on(name, version=version, max_num_seqs=256))["cuda_graphs"]
 
-    first = 50 * MIB
-    assert (
-        abs((graphs("mi300x").expected - first) / (graphs("b200").expected - 394 * MIB) - 5) < 0.01
-    )
-    assert graphs("mi300x").high == 2 * int(graphs("mi300x").expected)
+    hip = graphs("mi300x", "0.29.0")
+    cuda = graphs("b200", "0.20.0")
+    assert abs((hip.expected - 50 * MIB) / (cuda.expected - 394 * MIB) - 5) < 0.01
+    assert hip.high == 2 * int(hip.expected)
 
 
 def test_graphs_are_captured_for_51_sizes_by_default() -> None:
@@ -315,8 +314,7 @@ def test_data_parallel_ranks_gather_their_tokens_for_the_experts() -> None:
         return parts(on("h100-80gb", "qwen3-30b-a3b", version=version, **divided))
 
     alone, ranks = found("0.27.0", 1)["experts"], found("0.27.0", 8)["experts"]
-    # other backends need not gather all
-    assert (ranks.expected, ranks.low) == (8 * alone.expected, alone.low)
+    assert (ranks.expected, ranks.low) == (8 * alone.expected, 8 * alone.expected * 9 // 10)
     # 0.7 GiB for each communicator: of the world, the ranks and the experts, and up to 0.10 another
     # to broadcast
     outside = [
@@ -656,3 +654,20 @@ def test_sparse_mla_gathers_five_contexts() -> None:
     )
     # 5 x 163,840 latents of 576 elements, "825 MB" in vLLM's comment for the indexer's part of it
     assert parts(fit(request))["gathered_latents"].expected == 5 * 163_840 * 576 * 2
+
+
+def test_ranges_on_hopper_are_as_wide_as_its_logs() -> None:
+    """53 logs have at most 0.71 GiB more of graphs, and 33 at most 0.2 GiB more outside PyTorch and
+    0.07 of the sampler's. Gated delta nets keep four fifths more of graphs (vLLM's issue 50780).
+    """
+
+    def above(name: str, part: str, model: str = "gpt-oss-120b") -> float:
+        found = parts(on(name, model, version="0.33.0"))[part]
+        return found.high - int(found.expected)
+
+    assert above("h100-80gb", "cuda_graphs") == 3 * GIB // 4
+    estimate = int(parts(on("h100-80gb", "qwen3.6-27b", version="0.33.0"))["cuda_graphs"].expected)
+    assert above("h100-80gb", "cuda_graphs", "qwen3.6-27b") == max(3 * GIB // 10, estimate * 4 // 5)
+    assert above("h100-80gb", "outside_torch") == 220 * (GIB // 1000)
+    assert above("l40s", "outside_torch") == 350 * (GIB // 1000)
+    assert above("h100-80gb", "activations") == pytest.approx(0.15 * GIB, rel=0.01)

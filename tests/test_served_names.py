@@ -9,7 +9,8 @@ from asking import Ask
 from tables import each
 
 from attncalc import AttncalcError, load
-from attncalc.config.presets import Checkpoints, of_checkpoint, of_other_machine, preset_of, presets
+from attncalc.config.checkpoints import Checkpoints, by_habit, of_checkpoint
+from attncalc.config.presets import of_other_machine, preset_of, presets
 from attncalc.options import options_of
 from attncalc.questions.fit.options import FitOptions
 from attncalc.questions.fit.pasted import expand
@@ -104,14 +105,13 @@ def test_every_known_checkpoint_is_its_model_in_that_dtype() -> None:
     for preset in presets():
         for dtype, repository in Checkpoints(preset.name).items():
             model = load(repository)
-            assert (of_checkpoint(repository), served(repository)) == (
-                (preset.name, dtype),
-                repository,
-            )
-            assert (model.name, model.weights_dtype, model.quantization) == (
-                preset.name,
-                dtype,
-                None,
+            of_preset, one = of_checkpoint(repository) or ("", None)
+            assert one is not None
+            assert (of_preset, one.dtype, served(repository)) == (preset.name, dtype, repository)
+            assert model.name == preset.name
+            assert dtype in (model.weights_dtype, model.experts_dtype)
+            assert (model.quantization is None) == (
+                one.exceptions is None and not by_habit(repository)
             )
 
 

@@ -790,3 +790,14 @@ def test_llama_cpp_leaves_experts_in_host_memory() -> None:
         assert change.apply(asked).engine_args == {"n_cpu_moe": layers}
     given = on(140 * MIB, "llamacpp", MIXTURE, kv_memory=MIB)
     assert tried(EXPERTS_ON_HOST, dataclasses.replace(given, reserve=None)) == {}
+
+
+def test_whole_experts_are_suggested_where_tensor_parallelism_cuts_their_blocks() -> None:
+    """1,536 outputs / 8 = 192 are no whole FP8 blocks of 128 (vllm-project/vllm issue 17569)."""
+    of = fit(FitRequest(load("minimax-m2.5"), Workload.decode(1, 4096), "vllm", gpu=H100, tp=8))
+    found = suggestions(of)[0]
+    assert (found.flag, found.result.verdict) == ("--enable-expert-parallel", "fits")
+    assert not any(
+        change.flag.startswith("--enable-expert-parallel")
+        for change in suggestions(fit(request(of=MIXTURE, tp=8, batch=100_000)))
+    )

@@ -594,6 +594,54 @@ def test_fields_of_another_type_are_no_bug(name: str, changes: dict[str, Any]) -
     assert total(name, **changes) == total(name)
 
 
+INKLING: dict[str, Any] = {
+    "model_type": "inkling_mm_model",
+    "architectures": ["InklingForConditionalGeneration"],
+    "text_config": {
+        "hidden_size": 64,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "swa_num_attention_heads": 4,
+        "swa_num_key_value_heads": 4,
+        "swa_head_dim": 16,
+        "d_rel": 4,
+        "rel_extent": 64,
+        "sliding_window_size": 32,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 1,
+        "vocab_size": 100,
+        "unpadded_vocab_size": 90,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        # as the releases write it: the width of an expert is intermediate_size
+        ({"dense_mlp_idx": 3, "dense_intermediate_size": 128, "intermediate_size": 16}, 310_600),
+        # as transformers saves it
+        ({"intermediate_size": 128, "moe_intermediate_size": 16}, 283_912),
+        (
+            {
+                "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 5,
+                "intermediate_size": 128,
+                "moe_intermediate_size": 16,
+            },
+            310_600,
+        ),
+        ({"dense_mlp_idx": 0, "dense_intermediate_size": 128, "intermediate_size": 16}, 283_912),
+    ],
+)
+def test_inklings_first_layers_are_dense(fields: dict[str, Any], expected: int) -> None:
+    """The totals are those of transformers 5.23's class on the meta device, without the towers."""
+    text = {**INKLING["text_config"], **fields}
+    assert params(spec_of({**INKLING, "text_config": text})).total == expected
+
+
 # Draft models
 
 DRAFT: dict[str, Any] = {
@@ -760,6 +808,13 @@ FLA = {
 }
 DENSE = {"model_type": "transformer", "hidden_size": 2048, "num_hidden_layers": 24, "num_heads": 32}
 SAMBA = {"model_type": "samba", "hidden_size": 2304, "num_hidden_layers": 18, "vocab_size": 32_000}
+MAMBA_2 = {
+    "model_type": "mamba2",
+    "hidden_size": 1024,
+    "num_hidden_layers": 48,
+    "vocab_size": 32_000,
+    "n_groups": 1,
+}
 
 
 def test_models_of_flash_linear_attention_have_the_parameters_of_their_classes() -> None:
@@ -786,6 +841,13 @@ def test_models_of_flash_linear_attention_have_the_parameters_of_their_classes()
             {**SAMBA, "attn": [{"layers": [0], "num_heads": 18}, attention], "use_bias": True},
             1_461_374_208,
         ),
+        # a saved config has the number that `auto` means, 2,304 / 16, or another one
+        ({**SAMBA, "time_step_rank": 144, "intermediate_size": 4608}, 1_403_935_488),
+        ({**SAMBA, "time_step_rank": 100}, 1_400_285_952),
+        # fla derives the heads: 2 * 1,024 / 64
+        (MAMBA_2, 382_387_712),
+        ({**MAMBA_2, "num_heads": 32, "rmsnorm": True, "D_has_hdim": False}, 382_387_712),
+        ({**MAMBA_2, "hidden_size": 2048, "num_heads": 64}, 1_371_839_488),
     ):
         assert params(spec_of(config)).total == expected, config
 
@@ -803,6 +865,14 @@ def test_models_of_flash_linear_attention_keep_states_and_windows() -> None:
         kv_cache(spec_of(SAMBA), Workload.decode(1, 10_000)).total
         == mamba + 9 * 2048 * 2 * 2304 * 2
     )
+
+
+@pytest.mark.parametrize(
+    "change", [{"num_heads": 128}, {"rmsnorm": False}, {"D_has_hdim": True}, {"hidden_size": 1000}]
+)
+def test_a_mamba_2_that_neither_class_makes_as_read_is_an_error(change: dict[str, Any]) -> None:
+    with pytest.raises(AttncalcError, match="is not supported for mamba2"):
+        spec_of({**MAMBA_2, **change})
 
 
 @pytest.mark.parametrize(
@@ -958,9 +1028,42 @@ def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:
     assert kv_cache(spec, Workload.decode(1, 1000, kv_dtype="bf16")).total == 1000 * 576 * 2
 
 
-def test_a_draft_of_other_layers_is_an_error() -> None:
-    with pytest.raises(AttncalcError, match="Qwen2ForCausalLMEagle"):
-        spec_of({**DRAFT, "architectures": ["Qwen2ForCausalLMEagle"]})
+@pytest.mark.parametrize(
+    ("model_type", "class_name"),
+    [
+        ("llama", "Qwen2ForCausalLMEagle"),  # SGLang's
+        ("llama", "LlamaForCausalLMEagle3Deep"),
+        ("llama", "EagleDrafterForCausalLM"),  # TensorRT-LLM's
+        ("qwen3", "Qwen3MTPForCausalLM"),
+        ("llama", "LlamaMtpForCausalLM"),
+        ("mistral", "MistralMTPForSequenceClassification"),
+        ("gemma4_text", "Gemma4DrafterForCausalLM"),
+        ("deepseek_v3", "DeepseekV3MTPForCausalLM"),
+        ("deepseek_v3", "DeepseekNextnForCausalLM"),
+        (None, "DeepseekV3MTPForCausalLM"),
+    ],
+)
+def test_a_draft_of_other_layers_is_an_error(model_type: str | None, class_name: str) -> None:
+    """As plain decoders they would lack what joins the target's hidden state and the embedding."""
+    config = {**DRAFT, "model_type": model_type, "architectures": [class_name]}
+    expected = f"architectures {class_name} is not supported: it is a draft model"
+    with pytest.raises(AttncalcError, match=expected):
+        spec_of(config)
+
+
+def test_nvidias_eagle_with_images_is_no_draft_model() -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    config = {
+        "model_type": "eagle_2_5_vl",
+        "architectures": ["Eagle2_5_VLForConditionalGeneration"],
+        "text_config": {
+            **sizes,
+            "model_type": "qwen2",
+            "intermediate_size": 128,
+            "num_key_value_heads": 4,
+        },
+    }
+    assert spec_of(config).main.n_layers == 2
 
 
 def fit_with_draft(**changes: Any) -> Any:

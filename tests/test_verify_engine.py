@@ -22,11 +22,13 @@ from attncalc.config.local import NamedGpu
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.errors import CannotCheckError
-from attncalc.questions.verify import engine_run
+from attncalc.questions.verify import class_run, engine_run
 from attncalc.questions.verify.engine_question import read_question
-from attncalc.verify.engines import starter
+from attncalc.verify.engines import starter, transformers
 from attncalc.verify.engines.gguf import write_model
 from attncalc.verify.engines.start import Guard, Installed, without_options
+from attncalc.verify.engines.transformers import read_run
+from attncalc.verify.engines.transformers_class import held_by, size_of, tensors_of
 from attncalc.verify.engines.write_config import changed
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="engines are started on Unix")
@@ -352,9 +354,13 @@ def test_llama_server(start: Start, ask: Ask, model: str) -> None:
     [
         ("--engine vllm", "--engine needs a model"),
         ("gpt2 --engine vlm", "--engine vlm cannot be started"),
-        ("gpt2 --engine transformers", "--engine transformers starts nothing"),
+        ("gpt2 --engine ideal", "--engine ideal cannot be started"),
         ("gpt2 llama2-7b --engine vllm", "--engine needs one model"),
         ("gpt2 --engine vllm --batch 4", "--engine cannot be combined with --batch"),
+        (
+            "gpt2 --engine transformers --batch 4",
+            "leave out --batch: the class takes --context, --dtype and other sizes",
+        ),
         ("gpt2 --engine vllm --explain", "--engine cannot be combined with --explain"),
         ("gpt2 --engine vllm --train", "--engine cannot be combined with --train"),
         (
@@ -488,3 +494,213 @@ def test_a_guard_that_is_killed_takes_the_engine_with_it(tmp_path: Path) -> None
 def test_an_unknown_program_is_no_command() -> None:
     with pytest.raises(AttncalcError, match="starts no engine"):
         read_question(None, ["python", "serve.py"], {})
+
+
+# The class of transformers
+
+# What transformers 5.23.0 printed of that config.json. A layer has 65,536 + 2 * 16,384 + 65,536
+# elements of attention, 2 * 32 of its norms, 3 * 256 * 512 of the MLP, and 2 * 256 of norms;
+# embedding and head 256,000 each, the last norm 256: 1,627,520 of 2 B. A token has 2 layers x 2 KV
+# heads x 32 x 2 x 2 B.
+CLASS_LOG = """\
+class: transformers 5.23.0, torch 2.13.0+cpu, on cpu
+weights: {weights} bytes of Qwen3ForCausalLM, {buffers} in buffers, {fp32} of fp32
+cache: 127 tokens, {prefill} bytes, {held} held, DynamicCache
+cache: 128 tokens, 65536 bytes, 65536 held, DynamicCache
+"""
+CLASS_AGREEING = CLASS_LOG.format(
+    weights=2 * 1_627_520, buffers=0, fp32=0, prefill=127 * 512, held=127 * 512
+)
+OUT_OF_MEMORY = """\
+class: transformers 5.23.0, torch 2.13.0+cpu, on cpu
+weights: 3255040 bytes of Qwen3ForCausalLM, 0 in buffers, 0 of fp32
+RuntimeError: [enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate \
+memory: you tried to allocate 99999999999 bytes. Error code 12 (Cannot allocate memory)
+"""
+
+
+def installed(
+    start: Start, monkeypatch: pytest.MonkeyPatch, log: str, ending: str = "serve"
+) -> FakeEngine:
+    """Let this program be the Python that has transformers."""
+    fake = start(log, ending, name="class")
+    found = Installed(fake.path / "class", fake.path / "python")
+    monkeypatch.setattr(transformers, "find", lambda: found)
+    monkeypatch.setattr(class_run, "named_gpus", tuple)
+    return fake
+
+
+def test_a_class_that_agrees(
+    start: Start, ask: Ask, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = installed(start, monkeypatch, CLASS_AGREEING)
+    answer = ask("verify", model, "--engine", "transformers", "--json")
+    assert answer.code == 0, answer.err
+    document = check_answer(answer.out)
+    checks = {check["name"]: check for check in document["checks"]}
+    assert [*checks] == ["weights", "cache_prefill", "cache_decode", "starts"]
+    assert checks["weights"]["predicted"] == 3_255_040
+    assert checks["cache_prefill"]["predicted"] == 127 * 512
+    assert checks["cache_decode"]["predicted"] == 128 * 512
+    assert document["device"]["name"] == "transformers 5.23.0 on the CPU"
+    assert (fake.left(), is_empty(tmp_path)) == ([], True)
+    assert fake.arguments[-4:] == ["--context", "128", "--dtype", "bfloat16"]
+
+
+def test_the_screen_has_exact_bytes(
+    start: Start, ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(start, monkeypatch, CLASS_AGREEING)
+    answer = ask("verify", model, "--engine", "transformers")
+    words = " ".join(answer.out.split())
+    assert "AGREES: all 4 figures of transformers 5.23.0 on the CPU" in words
+    assert "weights 3,255,040 B 3,255,040 B ok" in words
+    assert "cache, 127 tokens 65,024 B 65,024 B ok" in words
+    assert "The class is Qwen3ForCausalLM, DynamicCache." in words
+    assert "views" not in words
+
+
+def test_a_class_that_differs(
+    start: Start, ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One parameter more; and a window of which all tokens are held."""
+    installed(
+        start,
+        monkeypatch,
+        CLASS_LOG.format(weights=3_255_042, buffers=0, fp32=0, prefill=65_024, held=2**20),
+    )
+    answer = ask("verify", model, "--engine", "transformers")
+    words = " ".join(answer.out.split())
+    assert answer.code == 1
+    assert "1 of 4 figures DIFFERS from those of transformers 5.23.0 on the CPU." in words
+    assert "warning: weights: predicted 3,255,040 B, measured 3,255,042 B" in words
+    assert "After the prefill the cache holds 1 MiB: layers with windows have views" in words
+
+
+def test_weights_that_fit_leaves_out_are_no_difference(
+    start: Start, ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 biases of a router in a buffer of fp32, and 16 parameters in fp32 instead of bf16."""
+    sizes = {"buffers": 64, "fp32": 32, "prefill": 65_024, "held": 65_024}
+    installed(start, monkeypatch, CLASS_LOG.format(weights=3_255_040 + 64 + 32, **sizes))
+    answer = ask("verify", model, "--engine", "transformers")
+    words = " ".join(answer.out.split())
+    assert answer.code == 0
+    assert "weights 3,255,040 B 3,255,136 B ok" in words
+    assert "64 B of the weights are buffers, such as the biases of routers" in words
+    assert "32 B of the weights are due to parameters that stay in fp32." in words
+
+
+def test_a_class_that_runs_out_of_memory_did_not_start(
+    start: Start, ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fit` says that it fits, and is wrong then."""
+    installed(start, monkeypatch, OUT_OF_MEMORY, "die")
+    answer = ask("verify", model, "--engine", "transformers", "--json")
+    assert answer.code == 1
+    checks = {check["name"]: check["ok"] for check in check_answer(answer.out)["checks"]}
+    assert checks == {"weights": True, "starts": False}
+    screen = " ".join(ask("verify", model, "--engine", "transformers").out.split())
+    assert "The engine refused to start: RuntimeError" in screen
+
+
+def test_a_class_on_a_gpu(
+    start: Start, ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes one GPU, whose verdict is that of `fit --gpu local`."""
+    installed(start, monkeypatch, CLASS_AGREEING.replace("on cpu", "on cuda"))
+    two = (NamedGpu("NVIDIA GeForce RTX 5090", 32_607 * 2**20, "NVIDIA"),) * 2
+    for place in ("attncalc.questions.verify.class_run", "attncalc.config.local"):
+        monkeypatch.setattr(f"{place}.named_gpus", lambda: two)
+    answer = ask("verify", model, "--engine", "transformers", "--json")
+    assert answer.code == 0, answer.err
+    document = check_answer(answer.out)
+    assert document["device"]["name"] == "transformers 5.23.0 on NVIDIA GeForce RTX 5090"
+    assert all(check["ok"] for check in document["checks"])
+
+
+def test_a_class_that_cannot_run(
+    start: Start, ask: Ask, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = installed(start, monkeypatch, "ValueError: no such class\n", "die")
+    answer = ask("verify", model, "--engine", "transformers")
+    assert (answer.code, answer.out) == (3, "")
+    assert "transformers ended with exit code 3 before its cache had a size" in answer.err
+    assert "ValueError: no such class" in answer.err
+    assert (fake.left(), is_empty(tmp_path)) == ([], True)
+
+
+def test_a_class_that_hangs(
+    start: Start, ask: Ask, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = installed(start, monkeypatch, CLASS_AGREEING.rpartition("cache: ")[0])
+    answer = ask("verify", model, "--engine", "transformers", "--minutes", "0.03")
+    assert answer.code == 3
+    assert "transformers was stopped after 2 s, before its cache had a size" in answer.err
+    assert (fake.left(), is_empty(tmp_path)) == ([], True)
+
+
+def test_transformers_that_is_not_installed(
+    ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers, "_has_both", lambda python: False)
+    answer = ask("verify", model, "--engine", "transformers")
+    assert answer.code == 3
+    assert "transformers is not installed" in answer.err
+    assert "tip: pip install 'transformers>=5.23' torch" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("fields", "arguments", "code", "error"),
+    [
+        ({}, "-c 1", 2, "-c 1 is too short: a prefill and a decode step are run"),
+        ({}, "-c 8K", 2, "context 8,192 is beyond the model's maximum of 4,096"),
+        (
+            {"quantization_config": {"quant_method": "fp8"}},
+            "",
+            3,
+            "is quantized, and random weights are not",
+        ),
+    ],
+)
+def test_a_question_that_no_class_answers(
+    start: Start,
+    ask: Ask,
+    model: str,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, object],
+    arguments: str,
+    code: int,
+    error: str,
+) -> None:
+    fake = installed(start, monkeypatch, CLASS_AGREEING)
+    (Path(model) / "config.json").write_text(json.dumps({**CONFIG, **fields}), encoding="utf-8")
+    answer = ask("verify", model, "--engine", "transformers", *arguments.split())
+    assert answer.code == code
+    assert error in answer.err
+    assert not fake.has_started
+
+
+def test_a_run_is_read_as_it_comes() -> None:
+    lines = CLASS_AGREEING.splitlines(keepends=True)
+    assert read_run(b"a warning\n") is None
+    runs = [read_run("".join(lines[:n]).encode()) for n in range(1, 5)]
+    assert [bool(run and run.is_complete) for run in runs] == [False, False, False, True]
+    without_weights = read_run("".join(lines[:1] + lines[2:]).encode())
+    assert without_weights is not None
+    assert not without_weights.is_complete
+    last = runs[-1]
+    assert last is not None
+    assert (last.version, last.device) == ("5.23.0", "cpu")
+    assert (last.name, last.weights) == ("Qwen3ForCausalLM", 3_255_040)
+    assert [cache.tokens for cache in last.caches] == [127, 128]
+
+
+def test_a_view_holds_what_it_is_a_view_of() -> None:
+    """The last 3 of 10 rows of 4 elements of 4 B; equal tensors count once, and lengths do not."""
+    torch = pytest.importorskip("torch")
+    whole = torch.zeros(10, 4)
+    cached = {"keys": whole[-3:], "again": [whole[-3:]], "length": torch.zeros(5)}
+    found = [*tensors_of(cached, set())]
+    assert size_of(found) == 3 * 4 * 4
+    assert held_by(found) == 10 * 4 * 4

@@ -158,6 +158,17 @@ def test_peak_and_time_of_a_pass_share_a_row() -> None:
     assert "prefill, math 2.000 50 %" in without_peaks
 
 
+def test_a_decode_step_of_math_has_no_row_beside_one_of_another_kernel() -> None:
+    """Nobody runs it: 1,000,000 B are 976.56 KiB. With --full and if it disagrees, it has a row."""
+    flash = peak("decode", "flash", 1_000_000)
+    assert "decode, math" not in screen(*CHECKS, flash)
+    assert "decode, flash 976.56 976.56 0.00 %" in rows(screen(*CHECKS, flash))
+    assert "decode, math" in screen(*CHECKS, flash, full=True)
+    assert "decode, math" in screen(*CHECKS, flash._replace(of="local"))
+    wrong = peak("decode", "math", 1_020_000)
+    assert "decode, math 976.56 996.09 2.00 %" in rows(screen(wrong, flash))
+
+
 def test_full_shows_every_check_and_all_tables() -> None:
     lines = rows(screen(*CHECKS, times=TIMES, full=True))
     for check in CHECKS:

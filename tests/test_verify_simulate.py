@@ -2,15 +2,16 @@
 memory.
 """
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asking import Answer, Ask
-from layers import one_per_kind
+from layers import GROUPED, MAMBA, ZOO, one_per_kind, saved
 
-from attncalc import Workload, activations, load
+from attncalc import Grouped, Workload, activations, load
 from attncalc.cost.kernels import Machine
 from attncalc.quantity import quantity
 from attncalc.verify import need_torch
@@ -30,6 +31,7 @@ from attncalc.verify.devices.live_tensors import LiveTensors, live_tensors  # no
 from attncalc.verify.devices.simulated import SimulatedCuda  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.request import resolve  # noqa: E402
+from attncalc.verify.simulate.support import RULES, AttentionCall, supports  # noqa: E402
 from attncalc.verify.timing import Ceiling  # noqa: E402
 
 MIB = 2**20
@@ -88,6 +90,8 @@ def test_the_time_of_a_recurrence_is_measured_on_a_few_tokens() -> None:
         # 1,003 keys are no multiple of 8: torch pads masks and, with odd head widths, heads
         ("t4", "fp16", "-b 3 -c 1003", ("deepseek-v3", "gemma3-27b", "whisper-large-v3")),
         ("h100-80gb", "fp16", "-b 3 -c 1003", ("deepseek-v3", "gemma-2b", "gemma3-27b")),
+        ("mi300x", "bf16", "", ("llama3-8b", "deepseek-v3", "gemma3-27b", "whisper-large-v3")),
+        ("mi210", "fp16", "-b 3 -c 1003", ("gemma-2b", "gemma3-27b", "gpt2")),
     ],
 )
 def test_the_catalogue_agrees(
@@ -176,11 +180,116 @@ def test_a_gpu_without_flash_runs_the_other_kernels(ask: Ask) -> None:
     assert "peak_prefill_flash" not in names
 
 
+def peaks_on(ask: Ask, gpu: str, *arguments: str) -> dict[str, int]:
+    """Return the simulated peaks of LLaMA-3 8B with 4,096 tokens, by the name of the check."""
+    line = ("verify", "llama3-8b", "--simulate", gpu, "-c", "4096", *arguments, "--json")
+    checks = document(ask(*line))["checks"]
+    return {c["name"]: c["measured"] for c in checks if c["section"] == "peak memory"}
+
+
+def test_an_amd_instinct_runs_three_kernels(ask: Ask) -> None:
+    """K and V of every query head: 2 * 4,096 tokens * 32 heads * 128 * 2 B; and q, out, and 16 B of
+    the random number generator.
+    """
+    peaks = peaks_on(ask, "mi300x")
+    kernels = ("math", "flash", "efficient")
+    assert set(peaks) == {f"peak_{phase}_{k}" for phase in ("prefill", "decode") for k in kernels}
+    assert peaks["peak_decode_efficient"] == 2 * 4096 * 32 * 128 * 2 + 2 * 4096 * 2 + 16
+
+
+def test_an_amd_gpu_shares_no_kv_heads_in_later_versions_of_torch(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = peaks_on(ask, "mi300x", "--kernel", "efficient")
+    monkeypatch.setattr("attncalc.verify.kernels.EFFICIENT_SHARES_KV_HEADS", True)
+    assert peaks_on(ask, "mi300x", "--kernel", "efficient") == before
+    assert peaks_on(ask, "h100", "--kernel", "efficient") != before
+
+
+@pytest.mark.parametrize(
+    ("n_heads", "d_qk", "d_v", "dtype", "kernels"),
+    [
+        (8, 128, 128, "bf16", "math flash efficient"),
+        (8, 128, 128, "fp32", "math efficient"),
+        (8, 192, 128, "bf16", "math"),  # DeepSeek's prefill
+        (8, 84, 84, "bf16", "math flash"),  # torch pads the heads of flash
+        (8, 512, 512, "bf16", "math flash"),
+        (8, 576, 576, "bf16", "math"),
+    ],
+)
+def test_kernels_of_an_amd_instinct(
+    n_heads: int, d_qk: int, d_v: int, dtype: str, kernels: str
+) -> None:
+    call = AttentionCall(n_heads, n_heads, d_qk, d_v, dtype, "none", (9, 0), rocm=True)
+    assert [kernel for kernel in RULES if supports(kernel, call) is None] == kernels.split()
+    with_mask = call._replace(mask="matrix")
+    assert "flash" not in [kernel for kernel in RULES if supports(kernel, with_mask) is None]
+
+
+# One of several tensor-parallel devices
+
+
+@pytest.mark.parametrize(
+    ("tp", "q_heads", "kv_heads"),
+    [(1, 32, 8), (8, 4, 1), (16, 2, 1)],  # each of 16 devices has one of 8 KV heads
+)
+def test_one_of_several_devices_has_its_share(
+    ask: Ask, tp: int, q_heads: int, kv_heads: int
+) -> None:
+    """The heads of LLaMA-3 8B have 128 elements, and its tokens 4,096: a cache of 64 tokens has
+    64 * 2 * 128 * 2 B per KV head.
+    """
+    line = ("verify", "llama3-8b", "--simulate", "h100", "-c", "64", "--tp", str(tp), "--json")
+    answer = ask(*line)
+    checks = {check["name"]: check["measured"] for check in document(answer)["checks"]}
+    assert answer.code == 0
+    assert checks["params_W_q"] == checks["params_W_o"] == 4096 * q_heads * 128
+    assert checks["params_W_k"] == checks["params_W_v"] == 4096 * kv_heads * 128
+    assert checks["cache_decode"] == 64 * 2 * kv_heads * 128 * 2
+    cache = ask("kv", "llama3-8b", "-c", "64", "--tp", str(tp), "--json").document
+    assert checks["kv_cache"] == cache["values"]["kv_cache"]
+    params = ask("params", "llama3-8b", "--tp", str(tp), "--json").document
+    assert checks["params_attention"] == params["values"]["params_attention"]
+
+
+def test_the_part_of_one_device_agrees_for_every_kind(ask: Ask, tmp_path: Path) -> None:
+    text = ZOO.replace("n_layers: 8", "n_layers: 10").replace("[window,", "[plain, mamba, window,")
+    file = saved(f"{text}  plain: {{ n_kv_heads: 2 }}\n  mamba: {{ {MAMBA} }}\n", tmp_path)
+    for tp in ("2", "4"):
+        assert disagreeing(ask, file, "--simulate", "cuda", "-c", "64", "--tp", tp) == []
+    said = ask("verify", file, "--simulate", "cuda", "-c", "16", "--tp", "2", "--full").out
+    assert "mamba: it has the sizes of one device; its split is not checked." in said
+    assert "2 tensor-parallel devices; figures are per device" in said
+
+
+def test_a_wrong_split_disagrees(ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A formula that does not replicate KV heads: 2 heads over 4 devices."""
+    file = saved(GROUPED, tmp_path)
+
+    def wrong(self: Grouped, tp: int) -> Grouped:
+        return dataclasses.replace(self, n_heads=self.n_heads // tp * 2, n_kv_heads=2)
+
+    line = ("verify", file, "--simulate", "cuda", "-c", "16", "--tp", "4", "--json")
+    assert ask(*line).code == 0
+    monkeypatch.setattr(Grouped, "shard", wrong)
+    answer = ask(*line)
+    failed = {check["name"] for check in document(answer)["checks"] if not check["ok"]}
+    assert answer.code == 1
+    assert failed >= {"params_W_q", "params_W_k", "cache_decode", "kv_cache"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         ("gpt2 --simulate nothing", "no GPU named 'nothing'"),
-        ("gpt2 --simulate mi300x", "no known CUDA compute capability"),
+        (
+            "gpt2 --simulate rx-7900-xtx",
+            "which of torch's kernels run on AMD Radeon RX 7900 XTX is not known",
+        ),
+        ("llama3-8b --tp 8", "--tp needs --simulate"),
+        ("--simulate h100 --tp 8", "--tp needs a model"),
+        ("gpt2 --simulate h100 --tp 8", "--tp 8 does not divide 12 query heads"),
+        ("--tp 2 --smoke", "--smoke cannot be combined with --tp"),
         ("gpt2 --simulate cuda --device cpu", "--simulate cannot be combined with --device"),
         ("gpt2 --simulate cuda --seed 3", "--simulate cannot be combined with --seed"),
         (

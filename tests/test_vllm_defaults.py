@@ -221,7 +221,7 @@ def test_the_bytes_of_a_token_beside_an_indexer(
         "kv_dtype": kv_dtype,
         "context": 1024,
     }
-    answer = fit(name, gpu=gpu, tp=8, weights_dtype="fp4", **options)
+    answer = fit(name, gpu=gpu, tp=8, weights_dtype="fp4", keep="none", **options)
     figures = {detail.name: int(detail.quantity) for detail in answer.pool.details}
     assert (
         figures.get("kv_bytes_per_token", figures.get("kv_bytes_per_sequence", 0) // 1024) == token

@@ -49,8 +49,8 @@ def grouped(
     return [group.layers for group in group_layers(specs, args_of(version, promote))]
 
 
-def refused(*specs: KVCacheSpec, version: str = "0.33.0", promote: bool = False) -> str:
-    error = refusal(group_layers, specs, args_of(version, promote))
+def refused(*specs: KVCacheSpec, version: str = "0.33.0") -> str:
+    error = refusal(group_layers, specs, args_of(version))
     assert error.tip == "choose a newer version with --engine-version, or another engine"
     return error.message
 
@@ -194,19 +194,16 @@ def test_pages_that_cannot_be_equal_are_errors(other: KVCacheSpec, version: str)
     )
 
 
-@pytest.mark.parametrize(
-    ("specs", "version", "promote"),
-    [
-        ((FULL, STATE), "0.33.0", True),
-        ((WINDOW, CHUNKS), "0.9.0", False),
-        ((FULL, ACROSS), "0.33.0", True),
-    ],
-)
-def test_several_kinds_without_the_hybrid_manager_are_errors(
-    specs: tuple[KVCacheSpec, ...], version: str, promote: bool
-) -> None:
-    message = refused(*specs, version=version, promote=promote)
+def test_several_kinds_before_the_hybrid_manager_are_errors() -> None:
+    message = refused(WINDOW, CHUNKS, version="0.9.0")
     assert message.endswith("supports only layers of one kind here, and this model has several")
+
+
+@pytest.mark.parametrize("other", [STATE, ACROSS])
+def test_several_kinds_without_the_hybrid_manager_are_errors(other: KVCacheSpec) -> None:
+    error = refusal(group_layers, (FULL, other), args_of("0.33.0", True))
+    assert "only layers of one kind without its hybrid KV-cache manager" in error.message
+    assert "the connector of the cache that needs it" in (error.tip or "")
 
 
 # Specs of a layer

@@ -25,7 +25,9 @@ def found() -> Any:
 def test_models_that_fit_are_listed_the_largest_first(found: Any) -> None:
     sizes = [int(attncalc.params(need.resolved.request.model).total) for need in found.needs]
     assert sizes == sorted(sizes, reverse=True)
-    assert 15 < len(sizes) < found.models == len(attncalc.preset_names())
+    # an encoder has no requests and no context to list
+    generate = [name for name in attncalc.preset_names() if attncalc.load(name).main.has_cache]
+    assert 15 < len(sizes) < found.models == len(generate)
     assert {need.verdict for need in found.needs} == {"fits"}
 
 

@@ -196,6 +196,41 @@ def every_row(rows: list[Row]) -> Iterator[str]:
         )
 
 
+def named() -> Iterator[str]:
+    """Yield one line per start-up whose quantized checkpoint is known by its name: weights and
+    memory for the cache, predicted from the dtype alone and from the checkpoint.
+    """
+    yield (
+        "| start-up and its checkpoint | weights | by dtype | by name | error | by name | width | "
+        "by name |"
+    )
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    off: list[tuple[float, ...]] = []
+    of_weights: list[tuple[float, ...]] = []
+    for facts in startups():
+        if "checkpoint" not in facts:
+            continue
+        by_dtype = Row({field: facts[field] for field in facts if field != "checkpoint"})
+        rows = (by_dtype, Row(facts))
+        logged = facts["logged"].get("weights")
+        if logged is not None:
+            of_weights.append(tuple(abs(row.prediction.weights - logged) for row in rows))
+        off.append((*(abs(row.error) for row in rows), *(width_of(row) for row in rows)))
+        cells = [f"{facts['id']}: {facts['checkpoint']}", "" if logged is None else f"{logged:.2f}"]
+        cells += [f"{row.prediction.weights:.2f}" for row in rows]
+        cells += [f"{row.error:+.2f}" for row in rows]
+        cells += [f"{width_of(row):.2f}" for row in rows]
+        yield f"| {' | '.join(cells)} |"
+    medians = [f"{median(column):.2f}" for column in zip(*of_weights, strict=True)]
+    medians += [f"{median(column):.2f}" for column in zip(*off, strict=True)]
+    yield f"| median error or width | | {' | '.join(medians)} |"
+
+
+def width_of(row: Row) -> float:
+    """Return the GiB between the ends of the predicted range."""
+    return row.prediction.high - row.prediction.low
+
+
 def served() -> Iterator[str]:
     """Yield one line per class of published runs, then how many runs lie in the range of others."""
     yield (
@@ -343,6 +378,7 @@ def worst_error(name: str) -> str:
 # The lines of a table by the name in its marker.
 SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "startups": known,
+    "named": named,
     "unseen": unseen,
     "runs": training,
     "classes": classes,

@@ -59,7 +59,7 @@ PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm")
 # The command line needs typer, verify torch and pictures matplotlib.
 NOT_IN_PAGE = (
     r"attncalc/(cli|verify|show/plot/picture)/|attncalc/questions/\w+/\w*command\.py"
-    r"|attncalc/questions/verify/engine_|attncalc-"
+    r"|attncalc/questions/verify/(engine_|class_run|machine)|attncalc-"
 )
 # Modules of Python that a page has no use for, and character sets beside Unicode: a third of the
 # bytes.

@@ -35,6 +35,9 @@ COMMON_FIELDS = {f.name for f in dataclasses.fields(transformers.PretrainedConfi
     "is_encoder_decoder",
 }
 
+# Sizes that some classes take as null, and replace by another: as many KV heads as query heads
+REPLACED = ("num_key_value_heads", "head_dim")
+
 
 def language_models() -> set[str]:
     """Return the model_types of the auto classes for language tasks, and some that people ask for,
@@ -65,6 +68,9 @@ def class_of(name: str, is_language_model: bool) -> tuple[Any, ...]:
             names = []
         else:
             names = type_names(f.type)
+        has_number = f.name in REPLACED and type(defaults[f.name]) is int
+        if has_number and not replaces_null(config_class, f.name):
+            names = [name for name in names if name != "null"]
         if names and names != [type_name(type(defaults[f.name]))]:
             field_types.setdefault(" ".join(names), []).append(f.name)
     check = inspect.getsource(config_class.validate_architecture)
@@ -78,6 +84,14 @@ def class_of(name: str, is_language_model: bool) -> tuple[Any, ...]:
         field_types,
         divides,
     )
+
+
+def replaces_null(config_class: Any, name: str) -> bool:
+    """Return whether a class makes another number of a field that is null."""
+    try:
+        return getattr(config_class(**{name: None}), name) is not None
+    except Exception:  # its annotation forbids null, or its checks do
+        return False
 
 
 def type_names(hint: Any) -> list[str]:

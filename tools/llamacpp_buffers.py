@@ -343,6 +343,105 @@ def _lfm2(window: int | None) -> File:
     return File("lfm2", keys, shapes)
 
 
+class Encoder(NamedTuple):
+    """The sizes of an encoder with learned or rotary positions, as BERT and those after it."""
+
+    layers: int
+    d: int
+    heads: int
+    ff: int
+    vocab: int
+    context: int = 8192
+    learned: bool = False  # whether positions are learned; otherwise they are rotary
+    fused_qkv: bool = False
+    gated: bool = False
+    fused_up: bool = False  # gate and up in one matrix
+    bias: bool = False
+    pre_norm: bool = False  # norms before attention and MLP, and not after them
+    window: int | None = None  # tokens of the window of two in three layers
+
+    def file(self, architecture: str) -> File:
+        """Return the file."""
+        keys: dict[str, Any] = {
+            "block_count": self.layers,
+            "context_length": self.context,
+            "embedding_length": self.d,
+            "feed_forward_length": self.ff,
+            "attention.head_count": self.heads,
+            "attention.head_count_kv": self.heads,
+            "attention.layer_norm_epsilon": 1e-12,
+            "attention.layer_norm_rms_epsilon": 1e-6,
+            "attention.causal": False,
+            "pooling_type": 1,
+            "vocab_size": self.vocab,
+            "tokenizer.ggml.token_type_count": 2,
+        }
+        if not self.learned:
+            keys |= {"rope.dimension_count": self.d // self.heads, "rope.freq_base": 1e4}
+        if self.window:
+            keys |= {
+                "attention.sliding_window": self.window,
+                "attention.sliding_window_pattern": 3,
+                "rope.freq_base_swa": 1e4,
+            }
+        shapes = self._around()
+        for layer in range(self.layers):
+            block = self._matrices() | self._norms(layer)
+            shapes |= {f"blk.{layer}.{name}": shape for name, shape in block.items()}
+        return File(architecture, keys, shapes)
+
+    def _around(self) -> Shapes:
+        """Return the tensors that belong to no layer."""
+        shapes: Shapes = {"token_embd.weight": (self.d, self.vocab)}
+        if not self.pre_norm:
+            shapes |= {
+                "token_types.weight": (self.d, 2),
+                "token_embd_norm.weight": (self.d,),
+                "token_embd_norm.bias": (self.d,),
+            }
+        else:
+            shapes["output_norm.weight"] = (self.d,)
+        if self.window:
+            shapes["token_embd_norm.weight"] = (self.d,)
+        if self.learned:
+            shapes["position_embd.weight"] = (self.d, self.context)
+        return shapes
+
+    def _matrices(self) -> Shapes:
+        """Return the matrices of a layer, with their biases."""
+        widths = {
+            **dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), (self.d, self.d)),
+            "ffn_up": (self.d, self.ff),
+            "ffn_down": (self.ff, self.d),
+        }
+        if self.fused_qkv:
+            for name in ("attn_q", "attn_k", "attn_v"):
+                del widths[name]
+            widths["attn_qkv"] = (self.d, 3 * self.d)
+        if self.fused_up:
+            widths["ffn_up"] = (self.d, 2 * self.ff)
+        elif self.gated:
+            widths["ffn_gate"] = (self.d, self.ff)
+        shapes: Shapes = {}
+        for name, shape in widths.items():
+            shapes[f"{name}.weight"] = shape
+            if self.bias:
+                shapes[f"{name}.bias"] = shape[1:]
+        return shapes
+
+    def _norms(self, layer: int) -> Shapes:
+        """Return the norms of a layer; ModernBERT's first layer has none before its attention."""
+        if not self.pre_norm:
+            shapes: Shapes = {}
+            for name in ("attn_output_norm", "layer_output_norm"):
+                shapes |= {f"{name}.weight": (self.d,), f"{name}.bias": (self.d,)}
+            return shapes
+        names = ["attn_norm", "ffn_norm"]
+        if self.window and not layer:
+            names = ["ffn_norm"]
+        return {f"{name}.weight": (self.d,) for name in names}
+
+
 def _qwen3_next() -> File:
     """Qwen3-Next-80B-A3B: every fourth layer has attention with a gate."""
     sizes = Sizes(
@@ -446,8 +545,41 @@ MODELS: dict[str, Callable[[], File]] = {
     "glm-5": lambda: Latent(2048, 512, 192, 64, 256, 32).file("glm-dsa", _GLM_5),
     "lfm2-1.2b": lambda: _lfm2(None),
     "lfm2-1.2b-window": lambda: _lfm2(1024),
+    "bert-base": lambda: Encoder(12, 768, 12, 3072, 30_522, 512, learned=True, bias=True).file(
+        "bert"
+    ),
+    "bge-m3": lambda: Encoder(24, 1024, 16, 4096, 250_002, learned=True, bias=True).file("bert"),
+    "nomic-embed": lambda: Encoder(12, 768, 12, 3072, 30_528, fused_qkv=True, gated=True).file(
+        "nomic-bert"
+    ),
+    "modernbert-base": lambda: Encoder(
+        22,
+        768,
+        12,
+        1152,
+        50_368,
+        fused_qkv=True,
+        gated=True,
+        fused_up=True,
+        pre_norm=True,
+        window=128,
+    ).file("modern-bert"),
+    "eurobert-210m": lambda: Encoder(12, 768, 12, 3072, 128_256, gated=True, pre_norm=True).file(
+        "eurobert"
+    ),
 }
 
+# What an encoder is started with: it has no cache, and a text is computed in one micro-batch.
+OF_ENCODERS: tuple[dict[str, Any], ...] = (
+    {},
+    {"c": 512},
+    {"ub": 128},
+    {"ub": 2048},
+    {"ub": 8192},
+    {"np": 4, "ub": 2048},
+    {"fa": "off"},
+    {"fa": "off", "ub": 2048},
+)
 # What each model is started with, beside a context of 8,192 tokens, in the words of the server.
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
@@ -480,6 +612,9 @@ WITH_WINDOWS = ({"swa_full": True}, {"swa_full": True, "fa": "off"})
 
 def options_of(name: str, file: File) -> Iterator[dict[str, Any]]:
     """Yield what a model is started with."""
+    if file.keys.get("attention.causal") is False:
+        yield from OF_ENCODERS
+        return
     is_latent = "attention.kv_lora_rank" in file.keys
     for options in OPTIONS:
         # MLA has no V: attncalc takes one type

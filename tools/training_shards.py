@@ -25,7 +25,6 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from split_matrices import split_by_output
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -48,6 +47,7 @@ from attncalc.cost.training.step import most_loaded
 from attncalc.model import ModelSpec
 from attncalc.records import NamedTuple
 from attncalc.verify.layers.base import AttentionLayer
+from attncalc.verify.layers.split import split_by_output
 from attncalc.verify.training.model import TrainedModel, one_of_each
 from attncalc.verify.training.saved import bytes_of, state_bytes
 from attncalc.workload import Workload

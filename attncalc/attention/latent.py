@@ -72,6 +72,9 @@ class Latent:
     shares_kv: bool = flag(
         "reads the latents of an earlier layer: has no W_kv_a and no cache (Mistral Large 4)"
     )
+    caches_heads: bool = flag(
+        "caches K and V of every head instead of the latent (a GGUF from before April 2025)"
+    )
     extra_projections: tuple[Matrix, ...] = extra_projections()
     index_topk: int | None = documented(
         "keys that an indexer picks for a query", left_out="all of them", default=None
@@ -107,6 +110,11 @@ class Latent:
         if None in indexer and (indexer != (None, None) or self.index_dtype):
             raise AttncalcError(
                 "index_n_heads: must be given together with index_head_dim", "give both, or neither"
+            )
+        if self.caches_heads and self.index_topk:
+            raise AttncalcError(
+                "caches_heads: cannot be combined with an indexer, which picks latents",
+                "leave one of them out",
             )
         if self.index_topk is None and (self.index_n_heads or self.index_kpool):
             raise AttncalcError(
@@ -147,6 +155,8 @@ class Latent:
             picked = f", {self.index_topk:,} keys picked by an indexer"
         else:
             picked = ""
+        if self.caches_heads:
+            picked = ", K and V of every head cached"
         return (
             f"multi-head latent attention, {self.n_heads} heads x {self.d_nope}{rope}, "
             f"latent {self.kv_lora_rank}{rope}{picked}"
@@ -197,7 +207,7 @@ class Latent:
         expanded = (
             MULTIPLY_ADD * self.n_heads * visible_pairs * (self.d_nope + self.d_rope + self.d_v)
         )
-        if run.new == run.context:
+        if run.new == run.context or self.caches_heads:
             return expanded
         # QK over the latent and the rotary key, PV over the latent
         absorbed = (
@@ -216,6 +226,11 @@ class Latent:
         return minimum(absorbed, expanded + expand_past)
 
     def cache(self) -> tuple[CacheSpec, ...]:
+        if self.caches_heads and not self.shares_kv:
+            return (
+                CacheSpec("K", self.n_heads, self.d_nope + self.d_rope, span=self.span, role="k"),
+                CacheSpec("V", self.n_heads, self.d_v, span=self.span, role="v"),
+            )
         width = self.kv_lora_rank + self.d_rope
         latent = CacheSpec(
             "latent and rotary key", 1, width, span=self.span, role="latent", rotary=self.d_rope
@@ -228,7 +243,8 @@ class Latent:
     def widths(self, run: Run | None = None) -> Widths:
         latent = self.kv_lora_rank + self.d_rope
         gate = gate_width(self.gate, self.n_heads, self.d_v)
-        if run and run.new != run.context:  # absorbed: the latent itself is the one KV head
+        has_past = run and run.new != run.context
+        if has_past and not self.caches_heads:  # absorbed: the latent itself is the one KV head
             return Widths(self.n_heads, 1, latent, self.kv_lora_rank, gate=gate)
         # V is a view of the output of W_kv_b, so that tensor is held with the part that K was
         # copied from.
@@ -280,7 +296,12 @@ class Latent:
         )
 
     def notes(self, past: bool) -> tuple[str, ...]:
-        if past:
+        if past and self.caches_heads:
+            kv_b = (
+                "K and V of every head are cached: MLA's up-projection of the latent (W_kv_b) "
+                "expands those of the new tokens."
+            )
+        elif past:
             kv_b = (
                 "MLA's up-projection of the latent (W_kv_b) is absorbed: all heads read the "
                 "latent itself."
@@ -315,6 +336,7 @@ class Latent:
             "d_v",
             "gate",
             "shares_kv",
+            "caches_heads",
         )
         names = (*sizes, *(name for name in fields if name.startswith("index_")))
         return {

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttncalcError, NoSuchModelError
+from ..errors import AttncalcError, NetworkError, NoSuchModelError
 from ..model import ModelSpec
 from ..records import NamedTuple
 from ..units import truncate
@@ -23,10 +23,8 @@ from .build import build_model
 from .document import Document
 from .plain import ConfigObject
 from .presets import (
-    as_checkpoint,
     compiled_preset,
     hint,
-    of_checkpoint,
     of_release,
     preset_config,
     preset_names,
@@ -39,6 +37,7 @@ from .user_files import open_file, read_standard_input
 
 if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights
+    from .checkpoints import Checkpoint
     from .folder import Folder
     from .hub import Repository
 
@@ -382,13 +381,17 @@ def _preset_source(preset: str) -> Source:
     return Source(preset, f"{preset}.yaml", content, preset=data)
 
 
-def _checkpoint_source(repository: str, preset: str, dtype: str) -> Source:
-    """Return the preset with weights in the dtype of a known checkpoint, which needs no network."""
+def _checkpoint_source(preset: str, known: Checkpoint, *, is_read: bool = True) -> Source:
+    """Return the preset as a known checkpoint stores it, which needs no network.
+
+    `is_read` is as in `as_checkpoint`.
+    """
+    from .checkpoints import as_checkpoint
     from .yaml import parse_document
 
     file = f"{preset}.yaml"
     data = compiled_preset(preset) or parse_document(preset_text(preset).encode(), file).data
-    return Source(preset, file, preset=as_checkpoint(data, repository, dtype))
+    return Source(preset, file, preset=as_checkpoint(data, known, is_read=is_read))
 
 
 def _gguf_source(model: str) -> Source | None:
@@ -459,13 +462,30 @@ def _repository_source(model: str) -> Source:
     preset = preset_of(whole.name) if str(whole) == whole.name else None
     if preset is not None:
         return _preset_source(preset)
+    from .checkpoints import of_checkpoint
+
     copy = of_checkpoint(str(whole))
     # files that are here have the sizes of their tensors
     if copy and cached_folder(repository) is None:
-        return _checkpoint_source(repository.name, *copy)
+        return _checkpoint_source(*copy)
+    return _fetched(model, repository, str(whole))
+
+
+def _fetched(model: str, repository: Repository, whole: str) -> Source:
+    """Return the model of a repository in the cache or on the hub; by its organisation's habit if
+    the hub cannot be asked.
+
+    Raises AttncalcError if there is none.
+    """
+    from .checkpoints import by_habit
+    from .hub import is_address
+
     try:
         return repository_source(repository)
     except AttncalcError as error:
+        habit = by_habit(whole)
+        if habit and isinstance(error, NetworkError):
+            return _checkpoint_source(*habit, is_read=False)
         if is_address(model):
             error.message = error.message.replace(f"{repository}:", f"{truncate(model, 120)}:")
         base = unquantized(repository.name)

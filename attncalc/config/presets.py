@@ -6,7 +6,7 @@ A name is found in any spelling: 'Llama 3.1 8B', 'llama-3.1-8b', 'llama3_1_8b' a
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ..units import truncate
 from .data_files import compiled_file, file_names, presets_folder
 
 _REPOSITORY = r"(?a)huggingface\.co/([\w.-]+/[\w.-]+)"
-_TAG = r"(?a)ollama\.com/library/([\w.:-]+)"
+_TAG = r"(?a)ollama\.com/library/([\w.-]+(?::[\w.-]+)?)"
 _TITLE = r"(?m)^title: *(.+)$"
 # A name that may be spelled freely: without a slash, it is no path and no repository.
 _FREE_NAME = r"(?a)[\w .:-]{1,80}"
@@ -41,8 +41,6 @@ _QUANTIZED_DTYPES = {
 }
 _QUANTIZED = "|".join(f"(?P<as_{dtype}>{ending})" for dtype, ending in _QUANTIZED_DTYPES.items())
 _SIZE = r"\d+(?:\.\d+)?[bBmMtT]"
-# The keys of a preset that a quantized checkpoint of it replaces.
-_OF_QUANTIZATION = ("weights_dtype", "experts_dtype", "quantization")
 # A model of torchtune's recipes: llama3_1/8B.
 _FAMILY_AND_SIZE = r"(?i)[a-z]+\d\w*/\d+(?:_\d)?B"
 # A repository of a distilled model: DeepSeek-R1-Distill-Qwen-14B, DeepSeek-R1-0528-Qwen3-8B.
@@ -68,6 +66,13 @@ _OLLAMA_TAGS = {
     "deepseek-r1:8b": "qwen3-8b",
     "mistral:7b": "mistral-7b-v0.3",
     "qwen3:30b": "qwen3-30b-a3b",
+}
+# {a tag of Ollama's library: the release}, if it is a later one than the preset's: Qwen3 of 2507.
+_OLLAMA_RELEASES = {
+    "deepseek-r1:8b": "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
+    "qwen3:4b": "Qwen/Qwen3-4B-Thinking-2507",
+    "qwen3:4b-instruct": "Qwen/Qwen3-4B-Instruct-2507",
+    "qwen3:4b-thinking": "Qwen/Qwen3-4B-Thinking-2507",
 }
 # Words that change no size of a model: 'llama3.1:8b-instruct'.
 _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
@@ -321,14 +326,14 @@ def unquantized(repository: str) -> tuple[str, str] | None:
 
     It goes by the name alone, for a tip.
     """
-    name, dtype = _unquantized_name(repository)
+    name, dtype = unquantized_name(repository)
     preset = preset_of(name) if dtype else None
     if preset and dtype:
         return (preset, dtype)
     return None
 
 
-def _unquantized_name(repository: str) -> tuple[str, str | None]:
+def unquantized_name(repository: str) -> tuple[str, str | None]:
     """Return the name of the model of a quantized copy, and its dtype: None if the name has no
     dtype at its end.
     """
@@ -337,65 +342,12 @@ def _unquantized_name(repository: str) -> tuple[str, str | None]:
         return name, None
     first = None
     while True:
-        match = re.fullmatch(rf"(?i)(.+?)[-_.](?:{_QUANTIZED})", name)
+        match = re.fullmatch(rf"(?i)(.+?)(?:-qat)?[-_.](?:{_QUANTIZED})", name)
         if not match:
             return name, first
         name = match[1]
         if first is None:
             first = next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])
-
-
-@cache
-def _checkpoint_names() -> tuple[str, ...]:
-    lines = Path(__file__).with_name("checkpoints.txt").read_text(encoding="utf-8").splitlines()
-    return tuple(line for line in lines if not line.startswith("#"))
-
-
-@cache
-def _checkpoints() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for line in _checkpoint_names():
-        base = unquantized(line)
-        if base:
-            preset, dtype = base
-            found.setdefault(preset, {}).setdefault(dtype, line)
-    return found
-
-
-@cache
-def of_checkpoint(name: str) -> tuple[str, str] | None:
-    """Return the preset and the dtype of a repository in checkpoints.txt: ('qwen3-32b', 'int4') of
-    'Qwen/Qwen3-32B-AWQ'. None for any other name.
-    """
-    known = next((line for line in _checkpoint_names() if line.lower() == name.lower()), None)
-    if known:
-        return unquantized(known)
-    return None
-
-
-class Checkpoints(Mapping[str, str]):
-    """{dtype: a checkpoint of a preset in it}: {'fp8': 'Qwen/Qwen3-32B-FP8'}. checkpoints.txt lists
-    them.
-
-    The list is read when one is asked for, which takes a tenth of the time of `fit` and few
-    requests do.
-    """
-
-    def __init__(self, preset: str) -> None:
-        self._preset = preset
-
-    @property
-    def _found(self) -> Mapping[str, str]:
-        return _checkpoints().get(self._preset, {})
-
-    def __getitem__(self, dtype: str) -> str:
-        return self._found[dtype]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
 
 
 def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
@@ -404,7 +356,7 @@ def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
 
     `name` is what the preset was asked for: its own name, or a release in any spelling.
     """
-    asked = name.rpartition("/")[2]
+    asked = _OLLAMA_RELEASES.get(name.lower(), name).rpartition("/")[2]
     meant = [_all_words(asked)]
     # a tag of Ollama's library is the Instruct release, unless it says another: qwen2.5:7b
     if ":" in asked:
@@ -416,17 +368,6 @@ def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
             }
             return {**data, "max_context": context, **({"rope_tables": tables} if tables else {})}
     return data
-
-
-def as_checkpoint(data: dict[str, Any], repository: str, dtype: str) -> dict[str, Any]:
-    """Return a preset's data for a quantized checkpoint of it, whose weights are in `dtype`."""
-    note = (
-        f"Weights in {dtype} by the checkpoint's name; {repository}:config.json reads how it "
-        "stores them."
-    )
-    kept = {key: value for key, value in data.items() if key not in _OF_QUANTIZATION}
-    quantized = {**kept, "weights_dtype": dtype, "notes": [*data.get("notes", ()), note]}
-    return of_release(quantized, _unquantized_name(repository)[0])
 
 
 def of_size(size: str) -> list[str]:
@@ -552,6 +493,8 @@ def repository_of(name: str) -> str | None:
     """
     if name in preset_names() or name in _more() or "/" in name:
         return None
+    if name.lower() in _OLLAMA_RELEASES:
+        return _OLLAMA_RELEASES[name.lower()]
     known = _by_repository().get(name.lower())
     if known:
         return known[1]

@@ -11,7 +11,7 @@ with formulas.
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, symbol
@@ -95,6 +95,10 @@ class EngineArgs:
     dcp: int = 1  # decode-context-parallel devices, which are among the tensor-parallel ones (vLLM)
     # data-parallel ranks of attention, which are among the tensor-parallel devices (SGLang)
     attn_dp: int = 1
+    dp: int = 1  # data-parallel ranks, each with `tp` devices of its own
+    # whether the devices of all ranks have whole experts instead of a part of each
+    enable_expert_parallel: bool = False
+    per_node: int = 8  # GPUs that are linked in one node
     gpus: int = 1  # identical GPUs over which llama.cpp distributes whole layers
     source: int | None = None  # source tokens of the encoder
     max_model_len: int | None = None  # tokens of the requested context
@@ -111,6 +115,8 @@ class EngineArgs:
     blocks: int | None = None
     sinks: bool = False  # whether a head has a learned logit beside those of the keys
     image_mask: bool = False  # whether the tokens of one image see each other
+    # whether no layer has a cache, since all tokens of a text see each other: an encoder
+    without_cache: bool = False
     vision_params: int = 0  # parameters of the layers of the model's vision tower
     vision_width: int = 0  # width of the vision tower; 0 if unknown
     speculative_tokens: int = 0  # tokens that a drafter proposes per step
@@ -122,6 +128,11 @@ class EngineArgs:
     def backend(self) -> str:
         """How llama.cpp names the GPUs, before their numbers."""
         return {"Apple": "MTL", "AMD": "ROCm"}.get(self.device.partition(" ")[0], "CUDA")
+
+    @property
+    def split_of_experts(self) -> tuple[Any, ...]:
+        """What decides which experts a device has, beside the number of devices."""
+        return (self.enable_expert_parallel,)
 
     @property
     def changes_weights(self) -> bool:

@@ -13,6 +13,7 @@ from ..quantity import Quantity, symbol
 from ..records import NamedTuple
 from ..units import DType, count, long_option
 from .pipeline import split_into_stages, stage_sizes
+from .without_cache import StepLayout
 
 if TYPE_CHECKING:
     from ..attention import CacheSpec
@@ -159,6 +160,8 @@ class Engine(Generic[Args]):
     step_sizes: tuple[int, ...] = ()
     without_graphs: str | None = None  # its option that captures no CUDA graphs
     running_option: str = ""  # its option that limits the requests that run concurrently
+    # its argument for the tokens of a step, and the option; None if it runs no encoders
+    step_option: tuple[str, str] | None = None
 
     commands: tuple[LaunchWords, ...] = ()  # how the commands that start it are read
     releases: tuple[str, ...] = ()  # that a log without a version may come from, the newest first
@@ -176,6 +179,12 @@ class Engine(Generic[Args]):
         for kind in self.options:
             declared |= options_of(kind)
         return [name for name, option in declared.items() if option.parser == DTYPE_OR_AUTO]
+
+    def half_of_fp32(self, *, pools: bool) -> str | None:
+        """Return the dtype to which a model in fp32 is cast; `pools` is whether it embeds or ranks
+        texts. None without casts.
+        """
+        return self.dtype_of_fp32
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise AttncalcError if an option was given that the engine does not have."""
@@ -224,19 +233,17 @@ class Engine(Generic[Args]):
 
     # The devices
 
-    def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+    def divide(self, model: ModelSpec, args: Args) -> ModelSpec:
         """Return the part of a model that the devices of one data-parallel rank have together.
-
-        Args:
-            model: The whole model.
-            tp: Tensor-parallel devices, with `ranks_share_tp` those of all ranks.
-            ranks: Data-parallel ranks.
-            expert_parallel: Whether a device has whole experts instead of a part of each.
 
         It is asked if there are several ranks, or whole experts. Raises AttncalcError if the model
         cannot be divided so.
         """
         return model
+
+    def spreads_experts(self, given: Mapping[str, Any]) -> bool:
+        """Return whether an argument that was given implies --enable-expert-parallel."""
+        return False
 
     def loaded(self, model: ModelSpec, args: Args) -> ModelSpec:
         """Return the part of the model that is loaded: options may leave towers out."""
@@ -364,6 +371,8 @@ class Engine(Generic[Args]):
         """Return whether options and the engine's own limits allow so many sequences, whatever the
         memory.
         """
+        if isinstance(layout, StepLayout):
+            return batch <= layout.most_texts(context)
         return layout.max_num_seqs is None or batch <= layout.max_num_seqs
 
     def least_blocks(self, layout: CacheLayout) -> int:
@@ -475,6 +484,12 @@ class Engine(Generic[Args]):
     def memory_lines(self, rows: Sequence[DeviceMemory], gpu: Gpu) -> Iterator[str]:
         """Yield the lines of its log with the memory of each device, if it splits by layer."""
         return iter(())
+
+    def too_small_message(self, args: Args, pool: Pool, memory: int, context: int) -> str:
+        """Return the message of an engine with `must_fit_one` that ends, since one request of the
+        context needs more than the bytes of memory for the cache.
+        """
+        raise NotImplementedError
 
 
 class PerLayerEngine(Engine[Args]):

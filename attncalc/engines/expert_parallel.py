@@ -85,12 +85,14 @@ class WholeExperts(SomeExperts):
         return dataclasses.replace(self, d_ff_shared=exact_div(width, tp))
 
 
-def divide_experts(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+def divide_experts(
+    model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool, redundant: int = 0
+) -> ModelSpec:
     """Return the model that the `tp` devices of one data-parallel rank have, before it is divided
     over them.
 
     A model without experts is unchanged: data-parallel ranks are replicas of it. A file's `stored`
-    stays as it is.
+    stays as it is. `redundant` are copies of experts on all devices together.
 
     Raises AttncalcError if the experts cannot be divided so.
     """
@@ -103,20 +105,28 @@ def divide_experts(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bo
         mlp = _shared_apart(mlp)
         if expert_parallel:
             # sequence-parallel experts: ParallelConfig.use_sequence_parallel_moe
-            return _whole_experts(mlp, tp * ranks, ranks, shared_copies=tp if ranks > 1 else 1)
+            copies = tp if ranks > 1 else 1
+            return _whole_experts(mlp, tp * ranks, ranks, shared_copies=copies, redundant=redundant)
         return _parts_of_experts(mlp, tp, ranks)
 
     return _with_mlps(model, divide)
 
 
 def divide_for_attention(
-    model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool
+    model: ModelSpec,
+    tp: int,
+    ranks: int,
+    *,
+    expert_parallel: bool,
+    redundant: int = 0,
+    whole_shared: bool = False,
 ) -> ModelSpec:
     """Return the model that the tp / ranks devices of one rank of attention have, before it is
     divided over them.
 
-    `tp` devices have all `ranks` of attention; with `expert_parallel` each has whole experts.
-    Raises AttncalcError if the MLPs or the experts cannot be divided so.
+    `tp` devices have all `ranks` of attention; with `expert_parallel` each has whole experts, of
+    which all devices together have `redundant` copies, and with `whole_shared` whole shared experts
+    too. Raises AttncalcError if the MLPs or the experts cannot be divided so.
     """
 
     def divide(mlp: Mlp) -> Mlp:
@@ -125,7 +135,7 @@ def divide_for_attention(
                 mlp, ranks, ranks, d_ff=_divided(mlp.d_ff, "the width of the MLP", tp, ranks)
             )
         mlp = _shared_apart(mlp)
-        if mlp.d_ff_shared:
+        if mlp.d_ff_shared and not whole_shared:
             mlp = dataclasses.replace(
                 mlp,
                 d_ff_shared=_divided(mlp.d_ff_shared, "the width of the shared experts", tp, ranks),
@@ -134,12 +144,17 @@ def divide_for_attention(
             return _of_ranks(
                 mlp, ranks, ranks, d_ff=_divided(mlp.d_ff, "the width of an expert", tp, ranks)
             )
-        if (mlp.n_experts or 0) % tp:
+        n_experts = (mlp.n_experts or 0) + redundant
+        if n_experts % tp and not redundant:
             raise AttncalcError(
                 f"--enable-expert-parallel: --tp {tp} does not divide the {mlp.n_experts} experts",
-                give_one_of(tps(lambda n: (mlp.n_experts or 0) % n == 0)),
+                give_one_of(tps(lambda n: n_experts % n == 0)),
             )
-        return _whole_experts(mlp, tp, ranks, shared_ranks=ranks)
+        copies = tp // ranks if whole_shared else 1
+        shared_ranks = 1 if whole_shared else ranks
+        return _whole_experts(
+            mlp, tp, ranks, shared_ranks=shared_ranks, shared_copies=copies, redundant=redundant
+        )
 
     if ranks == 1 and not model.has_experts:
         return model
@@ -195,12 +210,25 @@ def _of_ranks(mlp: Mlp, ranks: int, shared_ranks: int, **changes: int) -> MlpOfR
 
 
 def _whole_experts(
-    mlp: Mlp, devices: int, ranks: int, *, shared_ranks: int = 1, shared_copies: int = 1
+    mlp: Mlp,
+    devices: int,
+    ranks: int,
+    *,
+    shared_ranks: int = 1,
+    shared_copies: int = 1,
+    redundant: int = 0,
 ) -> WholeExperts:
     """Return the experts of the devices that have the most: 257 experts on 8 devices are 33 on the
-    first.
+    first. With redundant experts all devices must have as many.
     """
-    n_experts = mlp.n_experts or 0
+    n_experts = (mlp.n_experts or 0) + redundant
+    if redundant and n_experts % devices:
+        more = devices - n_experts % devices
+        raise AttncalcError(
+            f"--num-redundant-experts {redundant}: {devices} devices do not divide the {n_experts} "
+            "experts with their copies",
+            f"give --num-redundant-experts {redundant + more}",
+        )
     if devices > n_experts:
         raise AttncalcError(
             f"--enable-expert-parallel: {devices} devices are more than the {n_experts} experts",

@@ -12,9 +12,29 @@ from .base import EngineArgs
 # Options, each before its value.
 Flags = Iterator[str | int]
 TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+# Between the commands of two nodes, each of which starts a part of one server.
+NEXT_NODE = "\n"
+# Stands for the address of the first node.
+FIRST_NODE = "NODE_0"
+# A port of the first node.
+PORT = 13345
+# Nodes whose commands are printed.
+_MOST_NODES = 64
 # Stands for a draft model, whose name is unknown.
 DRAFT_MODEL = "DRAFT_MODEL"
 LM_STUDIO = "LM Studio"
+
+
+def nodes_of(devices: int, args: EngineArgs, per_node: int) -> int:
+    """Return the nodes that so many devices take, of GPUs that are known; 1 for more than
+    are printed, or if the devices do not fill nodes.
+    """
+    if args.device_memory is None or args.on_cpu or devices <= per_node or devices % per_node:
+        return 1
+    nodes = devices // per_node
+    if nodes <= _MOST_NODES:
+        return nodes
+    return 1
 
 
 class NoCommandError(Exception):
@@ -68,6 +88,9 @@ def own_flags(options: Any, args: EngineArgs, *others: str) -> Flags:
         if option.field is None or name in others:
             continue
         value = getattr(args, name)
+        _, _, opposite = option.names[0].partition("/")
+        if value is False and opposite:
+            yield opposite
         if value is None or value is False:
             continue
         yield option.name

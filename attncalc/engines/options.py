@@ -5,7 +5,7 @@ Each engine's own are in its `options.py`.
 """
 
 from functools import cached_property
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from ..options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, TEXT, YES_OR_NO, Count, With
 from ..records import dataclass
@@ -75,17 +75,23 @@ class PagedOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PagedArgs(EngineArgs):
-    """The arguments that vLLM and SGLang share: those of PagedOptions and LoraOptions have their
-    names.
+    """The arguments that vLLM and SGLang share: those of PagedOptions, LoraOptions and
+    ExpertOptions have their names.
     """
 
-    # Fields of PagedOptions and LoraOptions, written by tests/test_engine_fields.py.
+    # Fields of PagedOptions, LoraOptions, ExpertOptions, written by tests/test_engine_fields.py.
     block_size: int | None = None
     prefix_caching: bool | None = None
     mamba_ssm_cache_dtype: DType | None = None
     allow_long_max_model_len: bool = False
     enable_lora: bool = False
     max_lora_rank: int | None = None
+    num_redundant_experts: int | None = None
+    enable_eplb: bool = False
+
+    @property
+    def split_of_experts(self) -> tuple[Any, ...]:
+        return (self.enable_expert_parallel, self.num_redundant_experts)
 
     @cached_property
     def capability(self) -> int:
@@ -129,6 +135,20 @@ class DraftOptions(TypedDict, total=False):
             names="--speculative-model --speculative-draft-model-path --model-draft -md",
             metavar="MODEL",
         ),
+    ]
+
+
+class ExpertOptions(TypedDict, total=False):
+    """Copies of whole experts: vLLM and SGLang."""
+
+    num_redundant_experts: Annotated[
+        Count | None,
+        COUNT_OR_ZERO,
+        "Copies of experts on all GPUs together, with --enable-expert-parallel.",
+        With(names="--num-redundant-experts --ep-num-redundant-experts"),
+    ]
+    enable_eplb: Annotated[
+        bool, "Experts are moved by their load: vLLM needs it for redundant experts."
     ]
 
 

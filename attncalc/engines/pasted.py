@@ -4,15 +4,16 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from ..errors import AttncalcError
 from ..records import NamedTuple
 from ..units import truncate
+from .arguments import Arguments
 
-# What an option of an engine means: options of `attncalc fit`, AS_BY_DEFAULT, ADDS_NOTHING or
-# NOT_USED.
+# What an option of an engine means: options of `attncalc fit`, AS_BY_DEFAULT, ADDS_NOTHING,
+# NOT_USED or NOT_COMPUTED.
 Meaning = Sequence[str] | None
 # No option, since the value is what `attncalc fit` assumes.
 AS_BY_DEFAULT: tuple[str, ...] = ()
@@ -20,13 +21,17 @@ AS_BY_DEFAULT: tuple[str, ...] = ()
 ADDS_NOTHING: tuple[str, ...] = ()
 # No figure includes it, and a note says so.
 NOT_USED = None
+# The same of a value that may change memory, which the note says too.
+NOT_COMPUTED: tuple[str, ...] = ("not computed",)
 # From the value of an engine's option to its meaning.
 Reading = Callable[[str], Meaning]
 
 # The end of a size that a reading returns: `attncalc fit` gets the sum.
 OF_EACH_GPU = " GiB of each GPU"
-# Words in the names of options that may change memory. An unknown option with none of them is left
-# out.
+# Keys of a config.json that change no memory.
+_OF_POSITIONS = re.compile("rope_|max_position_embeddings$")
+# Words in the names of options that may change memory, of an engine without a table of its
+# arguments. An unknown option with none of them is left out.
 _COULD_MATTER = (
     r"batch|cache|context|cp-size|cpu|ctx|dtype|draft|device|ep-size|expert|gpu|graph|kv|layer"
     r"|len\b|lora|mamba|mem"
@@ -41,25 +46,37 @@ def not_used(value: str) -> Meaning:
     return NOT_USED
 
 
-def _as_by_default(value: str) -> Sequence[str]:
+def as_by_default(value: object) -> Sequence[str]:
+    """The reading of an option that says nothing more."""
     return AS_BY_DEFAULT
+
+
+def _as_written(words: Sequence[str]) -> Sequence[str]:
+    return words
 
 
 def check_only_positions(overrides: str) -> None:
     """Raise AttncalcError if a config's overrides have another key than those of rotary positions,
     which change no memory: YaRN.
     """
-    try:
-        keys = [*json.loads(overrides)]
-    except (ValueError, TypeError, RecursionError):
-        keys = [overrides]
-    others = [key for key in keys if not re.match("rope_|max_position_embeddings$", str(key))]
+    others = [key for key in _overridden(overrides) if not _OF_POSITIONS.match(key)]
     if others:
         raise AttncalcError(
-            f"'{truncate(str(others[0]))}' overrides a value of the config.json, and may change "
-            "memory",
+            f"'{truncate(others[0])}' overrides a value of the config.json, and may change memory",
             "leave it out to see the figures without it, or give a config.json with it",
         )
+
+
+def _overridden(overrides: str) -> list[str]:
+    """Return the keys of a config's overrides, with those of its text model: '{"text_config":
+    {"rope_scaling": {}}}'.
+    """
+    try:
+        found = json.loads(overrides)
+        of_text = found.pop("text_config", {})
+        return [*map(str, found), *map(str, {**of_text})]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return [overrides]
 
 
 class LaunchWords(NamedTuple):
@@ -76,15 +93,27 @@ class LaunchWords(NamedTuple):
     names: Mapping[str, str | Reading] = MappingProxyType({})
     # {its option without a value: its meaning}
     flags: Mapping[str, Meaning] = MappingProxyType({})
-    # its options that may change memory, which no figure here includes
+    # {such an option: options that the command has by default with it}
+    defaults_with: Mapping[str, Sequence[str]] = MappingProxyType({})
+    # its variables that may change memory, which no figure here includes; its options too, without
+    # a table of its arguments
     unmodelled: tuple[str, ...] = ()
+    # from a version of the engine to its arguments; None without a table of them
+    arguments: Callable[[str | None], Arguments] | None = None
+    has_others: bool = False  # whether there may be arguments that the table lacks
+    # the words with the engine's own ways to write arguments: '--max_model_len'
+    spelled: Callable[[Sequence[str]], Sequence[str]] = _as_written
     optional: tuple[str, ...] = ()  # its options whose value may be left out
     # {variable: the option of the command that it replaces, or a function of its value}
     environment: Mapping[str, str | Reading] = MappingProxyType({})
     # from the model's name to further options of `attncalc fit`, if the name decides any
-    of_model: Callable[[str], Sequence[str]] = _as_by_default
+    of_model: Callable[[str], Sequence[str]] = as_by_default
+    # from the options of `attncalc fit` that a command means to those that it means without a word
+    unsaid: Callable[[Collection[str]], Sequence[str]] = as_by_default
     # the same of the version of the container's image
-    of_image: Callable[[str], Sequence[str]] = _as_by_default
+    of_image: Callable[[str], Sequence[str]] = as_by_default
+    # its options that differ between the nodes of one server; the value of those without one is ''
+    of_node: tuple[str, ...] = ()
     placed: tuple[str, ...] = ()  # an option with the layers that it places on a GPU, and its value
     # From the bytes of a GPU's memory to the default tokens of context, if that decides them
     context: Callable[[int], int] | None = None

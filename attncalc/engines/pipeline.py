@@ -18,7 +18,8 @@ Layer = TypeVar("Layer")
 # The error, with its tip, of an engine's layout for a model without layers that cache.
 NO_CACHE = (
     "this model has no cache",
-    "it is an encoder: 'attncalc memory' computes its activation memory",
+    "it is an encoder: --engine vllm and --engine llamacpp have its memory, 'attncalc memory' its "
+    "activations",
 )
 
 

@@ -25,6 +25,7 @@ class Reader(Protocol):
     SIGNS: re.Pattern[str]  # a pattern of the lines of its log
     # hundredths by which logged weights may be below and above
     WEIGHTS_TOLERANCE: tuple[int, int]
+    PREEMPTED: str  # its word for a running request that lost its cache
 
     def read_log(self, lines: Sequence[str], stated: LogRefusal | None = None) -> StartupLog | None:
         """Return the contents of a start-up log; None if it has neither the size of a cache nor why

@@ -94,19 +94,22 @@ _USUAL_MEMORY = 80 * GIB
 _MARGIN = GIB // 4
 
 
-def smaller_share(log: StartupLog, otherwise: str) -> dict[str, str]:
+def smaller_share(log: StartupLog, otherwise: str, default: str) -> dict[str, str]:
     """Return the figures of a share with which an allocation that failed after the cache would have
     had room.
 
-    It is `otherwise` if the log, which has a refusal, lacks the one that failed.
+    Args:
+        log: The log, with a refusal.
+        otherwise: The share if the log lacks the one that failed.
+        default: What `otherwise` is smaller than, as a condition in words.
     """
     refusal = log.refusal
     total = log.budget.get("gpu_memory")
     share = log.settings.get("gpu_memory_utilization")
     if refusal is None or share is None:
-        return {"smaller_share": otherwise, "than_it_has": " than it has"}
+        return {"smaller_share": otherwise, "if_default": f", if {default}"}
     hundredths = share_below(refusal, Fraction(share), total.bytes if total else 0)
-    return {"smaller_share": f"0.{max(1, hundredths):02d}", "than_it_has": ""}
+    return {"smaller_share": f"0.{max(1, hundredths):02d}", "if_default": ""}
 
 
 def share_below(refusal: LogRefusal, share: Fraction, total: int) -> int:

@@ -31,8 +31,8 @@ CAUSES = {
     "memory_taken": "other processes use the memory",
     "cache_too_large": "the cache is larger than what is free, or leaves too little for what is "
     "allocated after it",
-    "compute_too_large": "activations or the compute buffer did not fit beside the weights and "
-    "the cache",
+    "compute_too_large": "activations, CUDA graphs or the compute buffer did not fit beside the "
+    "weights and the cache",
     "host_memory": "an allocation in host memory failed, or the process was killed",
     "out_of_memory": "an allocation failed, and neither log nor estimate say more",
     "too_many_sequences": "the cache has fewer blocks of recurrent states than a step may have "
@@ -47,7 +47,7 @@ CAUSES = {
     "gpu_unsupported": "the GPU or the build lacks what a dtype or a kernel needs",
     "cache_full": "the server runs, and its cache has no room for more requests",
     "requests_limited": "the server runs, and requests wait although its cache is not full",
-    "other_model": "log and model contradict each other, so nothing is advised",
+    "other_model": "log and model contradict each other, so no change is computed",
     "other_error": "the start ended with a message that is not about memory",
     "log_ends": "the log ends before the start does",
     "no_failure": "the server runs, or the engine goes on after the message",
@@ -89,6 +89,12 @@ STAGES = {
         "compute_too_large",
         "weights",
         ", while it measured a full step",
+    ),
+    "graph_profile": Stage(
+        "The CUDA graphs of the memory profile, or the small cache for them, did not fit",
+        "compute_too_large",
+        "weights",
+        ", while it measured CUDA graphs",
     ),
     "compute": Stage("The compute buffer did not fit", "compute_too_large", "weights"),
     "pool": Stage(
@@ -282,6 +288,8 @@ def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diag
     if load.is_full:
         if load.running:
             reason += f": it holds {plural(load.fitting, 'such request')}"
+        if load.preempted:
+            reason += f"; {preemptions_in_words(load, log.engine)}"
         if not (load.waiting or load.preempted):
             reason += "; when they grow, one is stopped and computed again"
         return _advised(log, "cache_full", f"{reason}.")
@@ -292,17 +300,26 @@ def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diag
 
 
 def requests_in_words(load: Load) -> str:
-    """Return how many requests run and wait, and how full the cache is, without a full stop."""
+    """Return how many requests are running and waiting, and how full the cache is, without a full
+    stop.
+    """
     used = f"{load.usage:.1%} of the cache is used"
     if not (load.running or load.waiting):
         return used
-    runs = "1 request runs"
+    running = "1 request is running"
     if load.running != 1:
-        runs = f"{count(load.running)} requests run"
-    waits = "1 waits"
-    if load.waiting != 1:
-        waits = f"{count(load.waiting)} wait"
-    return f"{runs}, {waits}, {used}"
+        running = f"{count(load.running)} requests are running"
+    return f"{running}, {count(load.waiting)} waiting, {used}"
+
+
+def preemptions_in_words(load: Load, engine: str) -> str:
+    """Return that running requests were preempted, in the engine's own word, without a full stop;
+    '' if none were.
+    """
+    if not load.preempted:
+        return ""
+    word = find_reader(engine).PREEMPTED
+    return f"running requests were {word}: they lost their cache and are computed again"
 
 
 def _nothing_left(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:

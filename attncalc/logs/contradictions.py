@@ -9,7 +9,7 @@ from ..check import Check
 from ..model import ModelSpec
 from ..serving.fit import FitResult
 from ..units import BYTES, count, truncate
-from .cause import STAGES, Diagnosis, size
+from .cause import STAGES, Diagnosis, diagnose_alone, size
 from .comparison import logged_weights
 from .startup_log import LogRefusal, StartupLog
 
@@ -138,7 +138,8 @@ def other_model(
     contradiction: str,
     named: ModelSpec | None,
 ) -> Diagnosis:
-    """Return the diagnosis that the log was written with another model, or with other arguments.
+    """Return the diagnosis that the log was written with another model, or with other arguments,
+    and what the log alone suggests.
 
     Args:
         model: The given model.
@@ -156,4 +157,8 @@ def other_model(
     else:
         note = f"Give that model, or {options}."
     reason = f"The log and {model.title} disagree: {contradiction}."
-    return Diagnosis(refusal.line, "other_model", reason, notes=(note,))
+    advice = diagnose_alone(log).advice
+    notes = [note]
+    if advice:
+        notes.insert(0, "The changes are those that the log alone suggests: none is computed.")
+    return Diagnosis(refusal.line, "other_model", reason, notes=tuple(notes), advice=advice)

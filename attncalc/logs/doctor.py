@@ -18,7 +18,7 @@ from ..records import NamedTuple
 from ..serving.fit import FitResult, fit
 from ..serving.request import FitRequest, LoggedExcess
 from ..serving.suggestions import Suggestion, suggestions, tried_in_words
-from ..units import GIB, count
+from ..units import GIB, count, long_option
 from . import find_reader
 from .advice import share_below
 from .cause import (
@@ -44,6 +44,8 @@ from .startup_log import LogMemory, LogRefusal, StartupLog
 
 # By `LogRefusal.where`, failures about which the sizes of a model say nothing.
 _NOT_OF_SIZES = ("host", "host_cache", "killed", "requests", "tokens", "other", "encoder")
+# Options that vllm-metal refuses or ignores: a Mac has one GPU, and no kernels for fp8.
+_NOT_ON_METAL = ("--kv-dtype", "--weights-dtype fp8", "--enforce-eager", "--tp", "--gpus")
 # Why a start failed that fits by the estimate.
 _OTHER_SETTINGS = "By the estimate it fits: the log's settings differ."
 _BESIDE_OTHERS = (
@@ -348,9 +350,14 @@ def _before_the_cache(
         reason = f"{alone.reason} By the estimate, {reason[0].lower()}{reason[1:]}"
     # a larger share leaves less for what failed
     with_share = refusal.kind != "out_of_memory"
+    changes = _changes(estimate, with_share=with_share)
+    graphs = estimate.resolved.engine.without_graphs
+    if refusal.where == "graph_profile" and graphs:  # without any, vLLM does not get there
+        option = long_option(graphs)
+        changes = tuple(sorted(changes, key=lambda change: option not in change.flag))
     diagnosis = alone._replace(
-        changes=_changes(estimate, with_share=with_share),
-        notes=(found.note,),
+        changes=changes,
+        notes=(found.note, *_enough_to_go_on(estimate, refusal, alone, changes)),
         tried=_tried(estimate, with_share=with_share),
     )
     if not fits or diagnosis.changes:
@@ -361,6 +368,23 @@ def _before_the_cache(
     return diagnosis._replace(
         cause=found.cause, reason=reason, needed=found.needed, available=found.room
     )
+
+
+def _enough_to_go_on(
+    estimate: FitResult, refusal: LogRefusal, alone: Diagnosis, changes: Iterable[Suggestion]
+) -> tuple[str, ...]:
+    """Return the share above which the log itself shows a cache, if no change has one: an engine
+    that starts with less than one request's cache goes on with it.
+    """
+    engine = estimate.resolved.engine
+    is_listed = any(engine.share_option in change.flag for change in changes)
+    if engine.must_fit_one or is_listed or refusal.kind != "no_memory":
+        return ()
+    for advice in alone.advice:
+        is_share = advice.option.startswith(engine.share_option)
+        if is_share and advice.change.startswith("a share above"):
+            return (f"{engine.title} goes on with {advice.option}: {advice.change}.",)
+    return ()
 
 
 class _Missing(NamedTuple):
@@ -599,6 +623,8 @@ def _with_notes(found: Diagnosis, request: FitRequest, log: StartupLog) -> Diagn
         notes.append(log.within.names)
         for option in log.within.lacks:
             changes = [change for change in changes if option not in change.flag]
+    if log.on_metal:
+        changes = [one for one in changes if not any(map(one.flag.__contains__, _NOT_ON_METAL))]
     if _assumes_context(request, log):
         maximum = f"the model's maximum, {count(request.workload.context)} tokens"
         notes.append(f"The log has no context: {maximum}, is assumed; --context sets another.")

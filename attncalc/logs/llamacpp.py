@@ -24,6 +24,7 @@ from .startup_log import MIB, Advice, LogChecks, LogMemory, LogRefusal, Printed,
 # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of
 # Qwen3-8B in Q8_0 instead of 8,220.
 WEIGHTS_TOLERANCE = (12, 2)
+PREEMPTED = "preempted"
 # What follows an allocation whose failure llama.cpp accepts.
 _RETRY = "retrying without pipeline parallelism"
 _FLASH = {

@@ -29,6 +29,7 @@ from .pytorch import OUT_OF_MEMORY, torch_out_of_memory
 from .startup_log import Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
 
 WEIGHTS_TOLERANCE = (2, 2)
+PREEMPTED = "retracted"
 # Bytes that CUDA and communication take before SGLang prints what is free.
 _OUTSIDE = GIB * 55 // 100
 # More bytes than any device has: where a search for the memory ends.
@@ -372,7 +373,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         at_once = log.load.running
     most = log.settings.get("max_running_requests")
     figures = {
-        **smaller_share(log, "0.75"),
+        **smaller_share(log, "0.75", "the log's mem_fraction_static is larger"),
         **figures_of_load(log),
         "larger_share": larger_share(log, "0.92", least),
         "more_gpus": more_gpus(log, "--tp"),

@@ -130,13 +130,13 @@ class LogRefusal(NamedTuple):
     tried: Printed | None = None
     free: Printed | None = None
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder'
-    # (those of images in it), 'cache' ('pool' if its size follows from the engine's share),
-    # 'compute' (llama.cpp's buffer), 'fit' (all of them, which llama.cpp only projects, or LM
-    # Studio: 'guardrail'; 'fitting' where the log ends then), 'sampler', 'graphs', 'rest' for
-    # anything else after the cache's size was decided, 'serving' for anything after the start,
-    # 'requests' for a batch's request slots, 'tokens' for its tokens; 'host' for anything in host
-    # memory, 'host_cache' for the cache in it, 'killed' if the kernel or somebody killed the
-    # process, '' if the log does not say it.
+    # (those of images in it), 'graph_profile' (CUDA graphs that vLLM captures to measure them),
+    # 'cache' ('pool' if its size follows from the engine's share), 'compute' (llama.cpp's buffer),
+    # 'fit' (all of them, which llama.cpp only projects, or LM Studio: 'guardrail'; 'fitting' where
+    # the log ends then), 'sampler', 'graphs', 'rest' for anything else after the cache's size was
+    # decided, 'serving' for anything after the start, 'requests' for a batch's request slots,
+    # 'tokens' for its tokens; 'host' for anything in host memory, 'host_cache' for the cache in it,
+    # 'killed' if the kernel or somebody killed the process, '' if the log does not say it.
     # Where a log ends: 'loading' the weights, 'error' within a message, 'other' after a message
     # that is not about memory
     where: str = ""
@@ -300,6 +300,7 @@ class StartupLog(NamedTuple):
     is_dense: bool = False  # whether the model is known, and no mixture of experts
     within: Program | None = None  # the program that contains the engine and started it
     typed: Mapping[str, str] = {}  # the options of a pasted command with their values
+    on_metal: bool = False  # whether vLLM runs on a Mac's GPU: it has one, and no cache in fp8
 
     @property
     def served(self) -> str | None:

@@ -13,8 +13,15 @@ from typing import Any
 
 from ..check import Check
 from ..engines.base import CacheLayout
-from ..engines.vllm.options import DRAFTER_KEYS, DRAFTER_LAYERS, VllmArgs, json_object
-from ..engines.vllm.versions import releases_of
+from ..engines.vllm.options import (
+    DEEPEP,
+    DRAFTER_KEYS,
+    DRAFTER_LAYERS,
+    GATHERED,
+    VllmArgs,
+    json_object,
+)
+from ..engines.vllm.versions import RELEASES, VllmVersion, releases_of, vllm_version
 from ..errors import AttncalcError
 from ..search import first_true
 from ..units import BYTES, GIB, TOKENS, count, long_option
@@ -34,6 +41,7 @@ from .pytorch import OUT_OF_MEMORY, torch_out_of_memory
 from .startup_log import Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
 
 WEIGHTS_TOLERANCE = (2, 2)
+PREEMPTED = "preempted"
 # The figures of the cache, with their labels.
 _LABELS = {
     "kv_block_size": "tokens per block",
@@ -55,6 +63,22 @@ _FREED_BY_STEPS = 2 * GIB
 # Bytes of an allocation that only the attention of an image of many patches asks for.
 _HUGE = 64 * GIB
 _LARGEST = "0.95"
+# {a manager of the exchange of tokens, as logs name it: the value of --all2all-backend}.
+_MANAGERS = {
+    "DeepEPHTAll2AllManager": DEEPEP,
+    "High": DEEPEP,
+    "DeepEPLLAll2AllManager": "deepep_low_latency",
+    "Low": "deepep_low_latency",
+    "DeepEPV2All2AllManager": "deepep_v2",
+    "NixlEPAll2AllManager": "nixl_ep",
+    "PPLXAll2AllManager": "pplx",
+    "PPLX": "pplx",
+    "FlashInferNVLinkOneSidedManager": "flashinfer_nvlink_one_sided",
+    "FlashInferNVLinkTwoSidedManager": "flashinfer_nvlink_two_sided",
+    "FlashInferAllToAllManager": "flashinfer_nvlink_two_sided",
+    "MoriAll2AllManager": "mori_high_throughput",
+    "MoonEPAll2AllManager": "moonep",
+}
 _TABLE = lines_of("vllm")
 _LINES = _TABLE["lines"]
 SIGNS = _LINES["sign"]
@@ -105,6 +129,7 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
         starts=starts,
         releases=() if version else releases_of(text),
         load=load,
+        on_metal=_LINES["metal"].search(text) is not None,
         is_assumed=load is None and _LINES["own"].search(text) is None,
     )
 
@@ -156,6 +181,21 @@ def _settings(text: str) -> dict[str, str]:
             settings[name] = "True"
     if _LINES["no_prefixes"].search(text):
         settings["prefix_caching"] = "False"
+    settings |= _settings_of_drafter(text)
+    manager = settings.pop("exchange", None)
+    if settings.get("dp", "1") != "1":
+        settings["all2all_backend"] = _MANAGERS.get(str(manager), GATHERED)
+    connector = settings.pop("kv_connector", None)
+    if connector:
+        settings["kv_transfer_config"] = json.dumps({"kv_connector": connector})
+    ranks = _LINES["ranks"].search(text)
+    if ranks and not settings.keys() & {"tp", "pp"}:
+        settings["tp"] = ranks[1]
+    return settings | logs.read_weights_dtype(_LINES["quantization"], text)
+
+
+def _settings_of_drafter(text: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
     drafters = [*_LINES["drafter"].finditer(text)]
     if drafters:
         drafter = next((found for found in drafters if found["model"]), drafters[0])
@@ -178,10 +218,7 @@ def _settings(text: str) -> dict[str, str]:
             settings["speculative_config"] = json.dumps(
                 {key: value for key, value in keys if key not in DRAFTER_KEYS}
             )
-    ranks = _LINES["ranks"].search(text)
-    if ranks and not settings.keys() & {"tp", "pp"}:
-        settings["tp"] = ranks[1]
-    return settings | logs.read_weights_dtype(_LINES["quantization"], text)
+    return settings
 
 
 def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) -> LogRefusal | None:
@@ -400,20 +437,42 @@ def _advised_figures(log: StartupLog) -> dict[str, Any]:
     """Return the figures of the rows of advice.txt, but those for one request."""
     share = Fraction(log.settings.get("gpu_memory_utilization", "1"))
     graphs = log.budget.get("cuda_graphs")
-    # releases before 0.9.2 count the memory of another server of the same GPU
     both_shares = None
-    if share < Fraction(1, 2):
+    if share < Fraction(1, 2) and any(one.counts_other_processes for one in _versions(log)):
         both_shares = f"{float(2 * share):.2g}"
-    return {
-        **smaller_share(log, "0.85"),
+    figures = {
+        **smaller_share(log, "0.85", f"it has the default, {_default_share(log)}"),
         **figures_of_load(log),
         "larger_share": _larger_share(log),
         "more_gpus": more_gpus(log, "-tp"),
+        "on_metal": log.on_metal,
         "both_shares": both_shares,
         "large_graphs": graphs is not None and graphs.number >= 1,
         "fewer_sequences": max(1, int(log.settings.get("max_num_seqs", "256")) // 4),
         "steps": _smaller_steps(log),
     }
+    if log.on_metal:  # it refuses tensor parallelism, and caches in the model's dtype
+        figures |= {"default_cache": False, "more_gpus": None}
+    return figures
+
+
+def _versions(log: StartupLog) -> list[VllmVersion]:
+    """Return the versions that may have written the log, the newest first: the newest known one if
+    it is newer.
+    """
+    names = log.releases or RELEASES
+    if log.version:
+        names = (log.version,)
+    try:
+        return [vllm_version(name) for name in names]
+    except AttncalcError:
+        return [vllm_version(None)]
+
+
+def _default_share(log: StartupLog) -> str:
+    """Return the default share of the versions that may have written the log: '0.92 or 0.9'."""
+    shares = dict.fromkeys(version.utilization for version in _versions(log))
+    return " or ".join(shares)
 
 
 def _smaller_steps(log: StartupLog) -> str | None:
@@ -461,7 +520,7 @@ def _for_one_request(log: StartupLog, refusal: LogRefusal) -> dict[str, Any]:
     asks_for_length = not is_half and longest is None
     if asks_for_length and tokens_left >= 1024:
         found["shorter"] = tokens_left // 1024 * 1024
-    has_narrow = "kv_dtype" not in log.settings and not is_on_cpu
+    has_narrow = "kv_dtype" not in log.settings and not (is_on_cpu or log.on_metal)
     is_known_to_lack = not is_half and (needed is not None or held is not None)
     return found | {
         "unknown_length": asks_for_length and found["shorter"] is None,

@@ -102,6 +102,16 @@ def smaller_steps(resolved: ResolvedRequest) -> Iterator[Change]:
         yield Change(step.words, step.flag, engine_args=step.args)
 
 
+def larger_steps(resolved: ResolvedRequest) -> Iterator[Change]:
+    """Yield a step that takes all texts of the batch, for a model without a cache."""
+    option = resolved.engine.step_option
+    if resolved.has_cache or option is None:
+        return
+    name, flag = option
+    tokens = resolved.workload.batch * int(resolved.workload.context)
+    yield Change(f"{count(tokens)} tokens per step", f"{flag} {tokens}", engine_args={name: tokens})
+
+
 def fewer_requests(resolved: ResolvedRequest) -> Iterator[Change]:
     """Yield fewer running requests, not fewer than the batch of all ranks, if each of them takes
     memory of its own.
@@ -175,7 +185,8 @@ def narrow_weights(
     if resolved.share is None:
         return
     stored = resolved.request.model.stored
-    if stored and stored.kind == "GGUF":  # another file has other weights
+    # other files have other weights
+    if (stored and stored.kind == "GGUF") or resolved.request.weights_size is not None:
         return
     in_half = None
     if resolved.args.dtype.name == "fp32":
@@ -226,6 +237,7 @@ def on_host(resolved: ResolvedRequest, option: str) -> Iterator[Change]:
 # tried after all of these, since they are slow.
 ON_THE_SAME_GPUS: dict[Kind, str] = {
     smaller_steps: "fewer sequences or tokens per step",
+    larger_steps: "more tokens per step",
     fewer_requests: "fewer running requests",
     without_graphs: "no CUDA graphs",
     text_only: "text only",
@@ -235,7 +247,7 @@ ON_THE_SAME_GPUS: dict[Kind, str] = {
 }
 # Those that users do not notice: they change no answer and no length.
 UNNOTICED_KINDS = frozenset(
-    {smaller_steps, fewer_requests, without_graphs, text_only, larger_share}
+    {smaller_steps, larger_steps, fewer_requests, without_graphs, text_only, larger_share}
 )
 
 
@@ -243,14 +255,18 @@ UNNOTICED_KINDS = frozenset(
 
 
 def other_split(resolved: ResolvedRequest) -> Iterator[Change]:
-    """Yield other splits of the same GPUs: attention on ranks of its own, then fewer copies of the
-    model.
+    """Yield other splits of the same GPUs: whole experts if the engine refuses parts of them,
+    attention on ranks of its own, then fewer copies of the model.
     """
     request = resolved.request
     args = resolved.args
     gpus = resolved.gpus
     if resolved.gpu is None or resolved.whole_layers or gpus == 1 or args.attn_dp > 1:
         return
+    # --tp may cut their blocks of FP8
+    if resolved.refusal and request.model.has_experts and not request.enable_expert_parallel:
+        words = "whole experts on each GPU"
+        yield Change(words, "--enable-expert-parallel", {"enable_expert_parallel": True})
     # the ranks share the experts
     if resolved.engine.ranks_share_tp and resolved.dp > 1 and request.model.has_experts:
         tp = args.tp * resolved.dp

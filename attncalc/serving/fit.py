@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ..cost.cache import layer_cache_specs
 from ..engines.base import CacheLayout, Pool
 from ..engines.engine import Refusal
+from ..engines.without_cache import StepLayout
 from ..errors import AttncalcError, is_valid
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, least, most, named, quantity, symbol
@@ -85,8 +86,43 @@ class FitResult(NamedTuple):
         return self.resolved.request
 
     @property
+    def step_tokens(self) -> Quantity | None:
+        """The tokens of one step of a model without a cache; None for another model."""
+        if not isinstance(self.layout, StepLayout):
+            return None
+        workload = self.resolved.workload
+        return self.layout.tokens(workload.batch, int(workload.context))
+
+    def step_texts(self, length: int) -> Quantity | None:
+        """Return how many texts of `length` tokens one step computes; None for a model with a
+        cache.
+        """
+        tokens = self.step_tokens
+        if tokens is None or not isinstance(self.layout, StepLayout):
+            return None
+        return self.layout.texts(length, tokens)
+
+    @property
+    def ends_without_a_cache(self) -> bool:
+        """Whether the engine ends, as one request of the context needs more than the memory for
+        the cache.
+        """
+        if self.step_tokens is not None:
+            return False
+        if not self.resolved.engine.must_fit_one or self.max_batch != 0:
+            return False
+        return int(self.pool.figure("kv_bytes_per_sequence")) > self.budget.room()
+
+    @property
     def log_lines(self) -> tuple[str, ...]:
-        """The lines that the engine will log about the cache and about its runtime memory."""
+        """The lines that the engine will log about the cache and about its runtime memory; only its
+        message if it ends without a cache.
+        """
+        if self.ends_without_a_cache:
+            engine = self.resolved.engine
+            context = self.resolved.workload.context
+            memory = self.budget.room()
+            return (engine.too_small_message(self.resolved.args, self.pool, memory, context),)
         runtime = self.budget.reserve.runtime.log_lines if self.budget.reserve else ()
         gpu = self.resolved.gpu
         rows = device_memory(self.resolved)
@@ -105,6 +141,10 @@ class FitResult(NamedTuple):
             or self.max_batch
         ):
             return None
+        if isinstance(self.layout, StepLayout):  # it refuses a text that is longer than a step
+            if self.budget.room("low") < 0:
+                return None
+            return self.layout.max_tokens
         return self.resolved.engine.longest_request(self.pool)
 
     @property
@@ -287,7 +327,7 @@ class Deployment:
 
     def _exceeds_the_gpu(self) -> Refusal | None:
         """Return that the given memory for the cache is more than weights and the least runtime
-        leave of the GPU.
+        leave of the GPU; None if these leave nothing, as an engine reported this memory.
 
         vLLM does not compare them: with --kv-cache-memory-bytes it skips profiling, and runs out of
         memory.
@@ -298,6 +338,7 @@ class Deployment:
         size = self.resolved.request.kv_memory or 0
         if (
             not (tightest and tightest.weights and tightest.memory)
+            or not tightest.kv_memory_high
             or size <= tightest.kv_memory_high
         ):
             return None
@@ -353,11 +394,23 @@ class Deployment:
         The device with the index `tightest` has short names in the formula.
         """
         own = self.resolved.request.model.max_context
+        layout = self.layouts[tightest]
         if own and self.has_room(batch, own, end):
             return symbol("max_positions", own, "tokens of the model's own maximum context")
+        if isinstance(layout, StepLayout) and layout.max_tokens is not None:
+            return self._longest_text(layout.max_tokens, batch, end)
         return self._most(
             "T", "tokens of each sequence", tightest, lambda tokens: (batch, tokens), end
         )
+
+    def _longest_text(self, tokens: int, batch: int, end: End) -> Quantity:
+        """Return the longest of `batch` texts that a step of so many tokens computes; 0 if the
+        memory is not enough.
+        """
+        longest = tokens // symbol("B", batch, "texts")
+        if not longest or not self.has_room(batch, int(longest), end):
+            return Quantity(0)
+        return quantity(longest)
 
     def limits(self, batch: int, context: int, end: End) -> Limits:
         """Return the limits with one end of the memory for the cache."""
@@ -383,6 +436,11 @@ class Deployment:
         The device with the index `tightest` has short names in the formula.
         """
         limit = self.devices[0].layout.max_num_seqs
+        layout = self.layouts[tightest]
+        if isinstance(layout, StepLayout) and layout.max_tokens is not None:
+            if self.has_room(1, context, end):
+                return layout.most_texts(context)
+            return Quantity(0)
         found = self._most(
             "B",
             "sequences",

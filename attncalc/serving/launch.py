@@ -3,7 +3,7 @@
 import re
 import shlex
 
-from ..engines.launch import LaunchFacts, NoCommandError
+from ..engines.launch import NEXT_NODE, LaunchFacts, NoCommandError
 from ..model import ModelSpec
 from .request import FitRequest, ResolvedRequest, file_type, parse_share
 
@@ -17,8 +17,8 @@ OWN_FOLDER = "path/to/"
 
 
 def launch_command(resolved: ResolvedRequest) -> str | None:
-    """Return the command that starts the engine, as one line; None if it has no server, or no such
-    options.
+    """Return the command that starts the engine, as one line for each node; None if it has no
+    server, or no such options.
 
     For example 'vllm serve Qwen/Qwen3-8B --max-model-len 40960 --kv-cache-dtype fp8'. Weights in
     int4 need a checkpoint in int4: if none is known there is no command for vLLM and SGLang, nor
@@ -62,7 +62,8 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         words = resolved.engine.launch(facts)
         if words is None:
             return None
-        return shlex.join(map(str, words)).replace(" '&' ", " & ")
+        command = shlex.join(map(str, words)).replace(" '&' ", " & ")
+        return command.replace(f" '{NEXT_NODE}' ", NEXT_NODE)
     except NoCommandError:
         return None
 

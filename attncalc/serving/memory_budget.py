@@ -3,18 +3,22 @@ the cache.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Literal
 
 from ..attention.linear import GatedDeltaNet
+from ..cost.params import params
+from ..engines.multi_token import prediction_layers
 from ..engines.runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
+from ..quantization import StoredAs
 from ..records import NamedTuple
-from ..units import BYTES, human
-from .request import ResolvedRequest, Share
+from ..units import BYTES, dtype, human
+from .kept_weights import with_layout
+from .request import ResolvedRequest, Share, usual_layouts
 from .weight_format import multiplied_as, weight_format
 from .weights import Weights, weights
 
@@ -221,6 +225,7 @@ def _estimates(
     and looks at neither: the budget of one cell of a sweep then holds for others (tracing.py).
     """
     unquantized = _unquantized(resolved, facts.model)
+    predicting = _prediction_in_files(resolved, facts.model)
 
     def reserve_for(batch: int, context: int) -> Reserve:
         args = resolved.engine.for_batch(facts.args, batch)
@@ -235,15 +240,12 @@ def _estimates(
         if others:
             runtime = runtime._replace(parts=(*runtime.parts, others))
         if unquantized:
-            note = (
-                f"warning: some checkpoints in {resolved.weights_dtype} leave attention in 16 "
-                "bits, which "
-                f"takes {human(Quantity(unquantized.high), BYTES)} more. The name or config.json "
-                "of yours decides."
-            )
+            note = _unquantized_note(resolved, unquantized)
             runtime = runtime._replace(
                 parts=(*runtime.parts, unquantized), notes=(*runtime.notes, note)
             )
+        if predicting:
+            runtime = runtime._replace(parts=(*runtime.parts, predicting))
         return _as_logged(Reserve(runtime.total, runtime.low, runtime.high, runtime), resolved)
 
     if resolved.engine.runtime_grows:
@@ -258,7 +260,9 @@ def _other_programs(resolved: ResolvedRequest) -> RuntimePart | None:
     gpu = resolved.gpu
     share = resolved.share
     engine = resolved.engine
-    if not (gpu and share and gpu.other_memory) or not engine.counts_others(resolved.args):
+    if not (gpu and share and gpu.other_memory):
+        return None
+    if resolved.has_cache and not engine.counts_others(resolved.args):
         return None
     size: int = symbol("other_memory", gpu.other_memory, "bytes that other programs hold")
     if engine.share_is_of_free:
@@ -278,6 +282,9 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
     the experts only, as TheHouseOfTheDude/MiniMax-M2.5: a log of Gemma 4 26B in int4 has 2.0 GiB
     more.
     """
+    usual = usual_layouts(resolved.request)
+    if usual:
+        return _as_in_others(resolved, model, usual)
     form = weight_format(model, resolved.workload.dtype, resolved.weights_dtype)
     if (
         form.given is None
@@ -302,6 +309,62 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
     if more:
         return RuntimePart("unquantized_weights", label, 0, Quantity(0), more, source)
     return None
+
+
+def _as_in_others(
+    resolved: ResolvedRequest, model: ModelSpec, usual: Sequence[StoredAs]
+) -> RuntimePart | None:
+    """Return what the weights of other known checkpoints take beyond those of the most usual one;
+    None if all are as large.
+    """
+    weights_dtype = str(resolved.weights_dtype)
+    sizes = []
+    for layout in usual:
+        part = with_layout(dataclasses.replace(model, quantization=None), weights_dtype, layout)
+        size = weights(
+            part, part=part, in_dtype=resolved.workload.dtype, weights_dtype=weights_dtype
+        )
+        sizes.append(int(size.total))
+    low = min(sizes) - sizes[0]
+    high = max(sizes) - sizes[0]
+    if low == high:
+        return None
+    label = f"weights, if not as in {usual[0].repository}"
+    return RuntimePart("unquantized_weights", label, low, Quantity(0), high, "checkpoints.txt")
+
+
+def _unquantized_note(resolved: ResolvedRequest, part: RuntimePart) -> str:
+    """Return what checkpoints may take beyond the estimate, as a warning, and what settles it."""
+    name = resolved.weights_dtype
+    more = human(Quantity(part.high), BYTES)
+    if not usual_layouts(resolved.request):
+        return (
+            f"warning: some checkpoints in {name} leave attention in 16 bits, which takes {more} "
+            "more. --keep or --weights-size says what yours does."
+        )
+    others = []
+    if part.low:
+        others.append(f"{human(Quantity(-part.low), BYTES)} less")
+    if part.high:
+        others.append(f"{more} more")
+    return (
+        f"warning: weights of other checkpoints in {name} take up to {' or '.join(others)}. Name "
+        "yours, or give --keep or --weights-size."
+    )
+
+
+def _prediction_in_files(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | None:
+    """Return what the weights take beyond the estimate if the files of --weights-size do not have
+    the layers for multi-token prediction, which were taken off (`with_size`).
+    """
+    if resolved.request.weights_size is None:
+        return None
+    layers = prediction_layers(model, 1)
+    if layers is None:
+        return None
+    more = int(params(layers).total) * dtype(model.dtype).bits // 8
+    label = "weights, if no layers for multi-token prediction are in the files"
+    return RuntimePart("no_prediction_layers", label, 0, Quantity(0), more, "--weights-size")
 
 
 def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:

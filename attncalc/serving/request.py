@@ -22,7 +22,7 @@ from ..ggml import FILE_TYPES, WIDE_TYPES
 from ..hardware import Gpu, MeasuredStart
 from ..model import ModelSpec
 from ..quantity import ceil_div
-from ..quantization import Role
+from ..quantization import Role, StoredAs
 from ..records import Keeper, NamedTuple, dataclass
 from ..units import (
     BYTES,
@@ -38,10 +38,16 @@ from ..units import (
 )
 from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction
+from .kept_weights import with_kept, with_layout, with_size
 from .traffic import Traffic
 from .weight_format import released_dtype
 from .weights import weights
 
+# Arguments of engines that are about a cache alone.
+_ARGS_OF_CACHE = (
+    *("block_size", "kv_offloading_size", "kv_dtype_k", "kv_dtype_v", "no_kv_offload"),
+    *("speculative_tokens", "speculative_layers", "swa_full", "kv_unified"),
+)
 # The part of a GPU's memory that weights can have: CUDA takes the rest.
 _MOST_OF_GPU = 0.98
 
@@ -124,6 +130,10 @@ class FitRequest(Keeper):
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was
             released.
+        keep: The parts of the model that stay in 16 bits although they are matrices of attention
+            and MLPs, by the names of `kept_weights.PARTS`; () for none, and None if it is not
+            known.
+        weights_size: Bytes of the files of the weights; by default they are computed.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size":
             32}.
         ram_is_given: Whether `ram` was given, or the memory of --gpu cpu; otherwise it is this
@@ -140,6 +150,7 @@ class FitRequest(Keeper):
             them.
         checkpoints: {dtype: what to load if the engine cannot convert the weights to it}:
             'Qwen/Qwen3-32B-AWQ' of int4.
+        layouts: {dtype: how known checkpoints store the model in it, the most usual first}.
         revision: The repository's branch, tag or commit; None for the default branch.
         host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default
             25 GB/s.
@@ -168,6 +179,8 @@ class FitRequest(Keeper):
     gpu_memory_utilization: str | float | None = None
     reserve: int | None = None
     weights_dtype: str | None = None
+    keep: tuple[str, ...] | None = None
+    weights_size: int | None = None
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     ram_is_given: bool = True
     logged_excess: LoggedExcess | None = None
@@ -175,6 +188,7 @@ class FitRequest(Keeper):
     ollama: str | None = None
     checkpoint: str | None = None
     checkpoints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    layouts: Mapping[str, tuple[StoredAs, ...]] = dataclasses.field(default_factory=dict)
     draft: ModelSpec | None = None
     served_draft: str | None = None
     revision: str | None = None
@@ -263,6 +277,11 @@ class ResolvedRequest(NamedTuple):
     def dp(self) -> int:
         """Data-parallel ranks, which `devices` does not include."""
         return self.request.dp
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether the model has a cache: an encoder has none."""
+        return not self.args.without_cache
 
     @property
     def ranks(self) -> int:
@@ -443,7 +462,7 @@ class ResolvedRequest(NamedTuple):
         """
         free = self.free_share
         gpu = self.gpu
-        share = self._share_at_start
+        share = self.share_at_start
         if not (free and gpu and share):
             return None
         wanted, other = (
@@ -460,19 +479,19 @@ class ResolvedRequest(NamedTuple):
         """The share that other programs leave free, if the engine needs its whole share free and it
         is not; else ''.
         """
-        share = self._share_at_start
+        share = self.share_at_start
         if self.gpu is None or share is None or self.engine.counts_others(self.args):
             return ""
         return self.gpu.free_share(share.numerator / share.denominator)
 
     @property
-    def _share_at_start(self) -> Share | None:
+    def share_at_start(self) -> Share | None:
         """The share, which vLLM wants to be free even if the memory for the cache was given
         (request_memory).
         """
-        return self.share or _share(
-            dataclasses.replace(self.request, kv_memory=None), self.engine, self.args
-        )
+        if self.share and self.has_cache:
+            return self.share
+        return _share(dataclasses.replace(self.request, kv_memory=None), self.engine, self.args)
 
     @property
     def args_without_slots(self) -> EngineArgs:
@@ -500,7 +519,11 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     """
     of = find_engine(request.engine)
     request = _on_machine(request)
+    if request.model.has_experts and of.spreads_experts(request.engine_args):
+        request = dataclasses.replace(request, enable_expert_parallel=True)
+    _check_weights(request)
     model, weights_dtype = weights_of(request)
+    _check_without_cache(request)
     _check_parallelism(request, of)
     _check_cpu(request, of)
     _check_projector(request)
@@ -519,10 +542,11 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     args = _complete_args(request, of, model, model_dtype, gpus=gpus, tp=tp)
     of.check_split(args)
     _check_tiers(request, of, args)
+    released = _loaded(request, of, request.model, args)
     model = _loaded(request, of, model, args)
     if not file_type(model):  # another change of the weights starts from the model without a file
-        request = dataclasses.replace(request, model=model)
-    part = _on_one_device(request, model, of, tp)
+        request = dataclasses.replace(request, model=released)
+    part = _on_one_device(request, model, of, args)
     resolved = ResolvedRequest(
         request=request,
         model=part,
@@ -537,7 +561,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
             kv_dtype=args.kv_dtype.name,
         ),
         gpus=gpus,
-        share=_share(request, of, args),
+        share=_share_of_memory(request, of, args),
         weights_dtype=weights_dtype,
     )
     has_others = request.gpu is not None and request.gpu.other_memory
@@ -604,6 +628,7 @@ def _complete_args(
         given["device_memory"] = request.gpu.memory
         given["device"] = device
         given["compute_capability"] = request.gpu.compute_capability
+        given["per_node"] = request.gpu.per_node
         given["gpus"] = gpus if of.splits_by_layer else 1
         given["on_cpu"] = request.gpu.is_cpu
     released_kv = of.checkpoint_cache_dtype(model, given.get("engine_version"), device)
@@ -626,6 +651,8 @@ def _complete_args(
         pp=request.pp,
         dcp=request.dcp,
         attn_dp=request.attn_dp,
+        dp=request.dp,
+        enable_expert_parallel=request.enable_expert_parallel,
         source=workload.source,
         max_model_len=workload.context,
         **_facts_of_model(model),
@@ -645,6 +672,7 @@ def _facts_of_model(model: ModelSpec) -> dict[str, Any]:
         "attentions": frozenset(kind.label for kind in attentions),
         "sinks": any(isinstance(kind, Grouped) and kind.sinks for kind in attentions),
         "image_mask": model.image_mask,
+        "without_cache": not model.main.has_cache,
         "vision_params": sum(tower.size_of_layers for tower in vision),
         "vision_width": max((tower.item.d_model for tower in vision if tower.item), default=0),
         "n_kv_heads": int(model.main.leading.widths().n_kv_heads) or None,
@@ -681,6 +709,18 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
     model = request.model
     name = request.weights_dtype
     # a GGUF file in 16 bits has experts in MXFP4 too
+    of_files = {"--keep": request.keep, "--weights-size": request.weights_size}
+    for option, given in of_files.items():
+        if of.typed_files and given is not None:
+            raise AttncalcError(
+                f"{option} has no effect on {of.title}: the type of a GGUF file decides",
+                "leave it out, give --engine vllm, or name the .gguf file as MODEL",
+            )
+    if request.weights_size is not None:
+        return with_size(model, name, request.weights_size), None
+    if request.keep is not None:
+        name = name and dtype(name).name
+        return with_kept(model, name, request.keep), name
     if name is None or (
         of.typed_files and name in ("bf16", "fp16") and model.experts_dtype == "mxfp4"
     ):
@@ -688,6 +728,9 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
     quantized = of.quantized(model, name)
     if quantized:
         return quantized, None
+    usual = usual_layouts(request)
+    if usual:
+        return with_layout(model, dtype(name).name, usual[0]), dtype(name).name
     if name in FILE_TYPES and not is_dtype(name):
         raise AttncalcError(
             f"{of.title} cannot load {model.title} in {name}, a type of GGUF files",
@@ -697,6 +740,23 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
     return model, dtype(name).name
 
 
+def usual_layouts(request: FitRequest) -> tuple[StoredAs, ...]:
+    """Return how known checkpoints store the weights in the dtype that is given, the most usual
+    first; () if no checkpoint is loaded, or options tell how it stores them.
+    """
+    of = find_engine(request.engine)
+    name = request.weights_dtype
+    is_told = request.keep is not None or request.weights_size is not None
+    if name is None or is_told or of.typed_files or request.model.stored is not None:
+        return ()
+    if not is_dtype(name):
+        return ()
+    name = dtype(name).name
+    if name == of.converts_to or name == released_dtype(request.model):
+        return ()
+    return request.layouts.get(name, ())
+
+
 def file_type(model: ModelSpec) -> str:
     """Return the type of the file that was computed for the model: 'q4_k_m'; '' if none was."""
     if model.stored:
@@ -704,11 +764,14 @@ def file_type(model: ModelSpec) -> str:
     return ""
 
 
-def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: int) -> ModelSpec:
+def _on_one_device(
+    request: FitRequest, model: ModelSpec, of: Engine[Any], args: EngineArgs
+) -> ModelSpec:
     """Return one device's part of the model. Raises AttncalcError if something in it does not
     divide.
     """
     stored = model.stored
+    tp = args.tp
     if tp % request.attn_dp:
         raise AttncalcError(
             f"--attn-dp {request.attn_dp} does not divide --tp {tp}",
@@ -717,9 +780,9 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
         )
     ranks = request.attn_dp if of.ranks_share_tp else request.dp
     part = model
-    if ranks > 1 or request.enable_expert_parallel:
-        key = ("divided", of.name, tp, ranks, request.enable_expert_parallel)
-        part = model.kept(key, lambda: of.divide(model, tp, ranks, expert_parallel=key[-1]))
+    if ranks > 1 or args.enable_expert_parallel:
+        key = ("divided", of.name, tp, ranks, *args.split_of_experts)
+        part = model.kept(key, lambda: of.divide(model, args))
     # the files' bytes are divided as the parameters are
     if stored is not None and part is not model:
         here = int(params(part).total)
@@ -740,10 +803,13 @@ def half_dtype(request: FitRequest, of: Engine[Any]) -> str | None:
     """Return the 16-bit dtype to compute in: the released one, or that of the engine's casts; None
     without casts.
     """
-    if of.dtype_of_fp32 is None:
+    pools = not request.model.main.has_cache or request.engine_args.get("runner") == "pooling"
+    half = of.half_of_fp32(pools=pools)
+    if half is None:
         return None
     released = dtype(request.model.dtype).name
-    half = of.dtype_of_fp32 if released == "fp32" else released
+    if released != "fp32":
+        half = released
     if request.gpu:
         return request.gpu.math_dtype(None, half)
     return half
@@ -795,6 +861,38 @@ def _share(request: FitRequest, of: Engine[Any], args: EngineArgs) -> Share | No
     return given._replace(option=of.share_option)
 
 
+def _share_of_memory(request: FitRequest, of: Engine[Any], args: EngineArgs) -> Share | None:
+    """Return the share of a GPU's memory that the engine may take: all of it for a model without a
+    cache, which no share limits.
+    """
+    if args.without_cache and request.gpu is not None:
+        return parse_share("1", of.share_option)
+    return _share(request, of, args)
+
+
+def _check_without_cache(request: FitRequest) -> None:
+    """Raise AttncalcError if the model has no cache, and an option is about one."""
+    if request.model.main.has_cache:
+        return
+    of_cache = {
+        "--kv-memory": request.kv_memory is not None,
+        "--kv-dtype": request.workload.kv_dtype is not None,
+        "--prompt": request.traffic is not None,
+        "--speculative-model": request.draft is not None,
+        "--dcp": request.dcp > 1,
+        "--disk-size": request.disk_size is not None,
+    }
+    options = [option for option, is_given in of_cache.items() if is_given]
+    for name in _ARGS_OF_CACHE:
+        if request.engine_args.get(name):
+            options.append(long_option(name))
+    if options:
+        raise AttncalcError(
+            f"{options[0]} has no effect on a model without a cache, as {request.model.title} is",
+            f"leave {options[0]} out",
+        )
+
+
 def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
     """Raise AttncalcError if the engine or the model does not have data or expert parallelism."""
     if not of.data_parallel:
@@ -816,6 +914,11 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
         raise AttncalcError(
             "--enable-expert-parallel needs a mixture of experts, which this model is not",
             "leave it out: --dp runs replicas of this model",
+        )
+    if request.engine_args.get("num_redundant_experts") and not request.enable_expert_parallel:
+        raise AttncalcError(
+            "--num-redundant-experts needs --enable-expert-parallel",
+            "add it: only whole experts have copies",
         )
     if request.attn_dp > 1 and request.dp > 1:
         raise clash("--attn-dp", "--dp", "SGLang has either ranks of attention or replicas")
@@ -872,6 +975,12 @@ def _check_tiers(request: FitRequest, of: Engine[Any], args: EngineArgs) -> None
         )
 
 
+def _check_weights(request: FitRequest) -> None:
+    """Raise AttncalcError if both the parts in 16 bits and the size of all weights are given."""
+    if request.keep is not None and request.weights_size is not None:
+        raise clash("--keep", "--weights-size", "give one of them: the size alone is exact")
+
+
 def _check_devices(request: FitRequest) -> None:
     """Raise AttncalcError unless there is either a GPU or a memory, and every number is at least
     1.
@@ -893,7 +1002,7 @@ def _check_devices(request: FitRequest) -> None:
     excluded = ["gpu_memory_utilization", "reserve"]
     tip = "leave one of them out"
     if request.gpu is None:
-        excluded += ["weights_dtype", "gpus"]
+        excluded += ["weights_dtype", "keep", "weights_size", "gpus"]
         tip = "leave it out, or give --gpu instead"
     elif request.gpu.other_memory is not None:  # the share must be free then
         excluded.remove("gpu_memory_utilization")

@@ -149,6 +149,10 @@ def multiplied_as(model: ModelSpec, model_dtype: DType, weights_dtype: str | Non
     # llama.cpp quantizes the activations in blocks of 32 (Q8_1)
     if form.files and form.files.file_type:
         return dtype("q8_0")
+    released = model.weights_dtype or model.experts_dtype
+    # headers show only int32 for packed matrices, and uint8 for FP4
+    if form.files and released:
+        return multiplied_as(dataclasses.replace(model, stored=None), model_dtype, released)
     if form.files and form.files.by_dtype:
         return dtype(_QUANTIZED.get(form.files.by_dtype[0].name, model_dtype.name))
     return model_dtype

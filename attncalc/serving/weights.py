@@ -227,10 +227,11 @@ def _by_schemes(model: ModelSpec, quantization: Quantization, form: WeightFormat
         rest = rest - named(in_scheme, f"params_{label}", f"of them in {scheme.name}")
     names = list(dict.fromkeys(scheme.name for scheme in schemes)) or [form.rest.name]
     notes = list(dict.fromkeys(f"{scheme.name} ({scheme.note})" for scheme in schemes))
-    text = (
-        f"Weights as released ({quantization.method}): {', '.join(notes)}; {form.rest.name} for "
-        "everything else."
-    )
+    if quantization.method:
+        source = f"Weights as released ({quantization.method})"
+    else:
+        source = "Weights as --keep says"
+    text = f"{source}: {', '.join(notes)}; {form.rest.name} for everything else."
     return Weights(quantity(size + rest * form.width), " and ".join(names), tuple(parts), (text,))
 
 
@@ -278,9 +279,10 @@ def _as_stored(
     model: ModelSpec, files: CheckpointWeights, on_device: int, *, whole: bool
 ) -> Weights:
     """Return the bytes of the model's files, divided over the devices as its parameters are."""
-    size = symbol("weights_stored", files.size, f"bytes of all tensors in its {files.kind} files")
+    source = "files of --weights-size" if files.kind == "given" else f"its {files.kind} files"
+    size = symbol("weights_stored", files.size, f"bytes of all tensors in {source}")
     if whole:
-        note = _of_file(files) or f"Weights: the bytes of all tensors in its {files.kind} files."
+        note = _of_file(files) or f"Weights: the bytes of all tensors in {source}."
         return Weights(size, files.file_type or AS_STORED, (), (note,))
     all_params = int(params(dataclasses.replace(model, tp=1)).total)
     share = named(on_device, "params_on_device", "parameters on the device")
@@ -288,8 +290,8 @@ def _as_stored(
         size * share, named(all_params, "params_total", "parameters of the whole model")
     )
     note = (
-        f"Weights: the bytes of its {files.kind} files, divided as the parameters are: "
-        f"{count(on_device)} of {count(all_params)} on this device."
+        f"Weights: the bytes of {source}, divided as the parameters are: {count(on_device)} of "
+        f"{count(all_params)} on this device."
     )
     return Weights(quantity(per_device), AS_STORED, (), (note,))
 

@@ -50,6 +50,8 @@ class Bar(NamedTuple):
     owner: str = "the GPU"  # what has the memory: 'the GPU', 'each GPU', 'the CPU'
     # whether a terminal shows its words only, which take a line less
     in_words: bool = False
+    # whether the rest is for the cache; otherwise the model has none, and the rest is free
+    has_cache: bool = True
 
     def parts(self) -> dict[str, str]:
         """Return {part: its size in words}, with both ends of a range: 'runtime 0.3 to 2.4 GiB'."""
@@ -57,7 +59,8 @@ class Bar(NamedTuple):
         parts = {"weights": f"weights {gib(self.weights)} GiB"}
         if self.runtime[1]:
             parts["runtime"] = f"{label} {gib_range(*self.runtime)} GiB"
-        parts["cache"] = f"{gib_range(*self.cache)} GiB for the KV cache"
+        purpose = "for the KV cache" if self.has_cache else "free"
+        parts["cache"] = f"{gib_range(*self.cache)} GiB {purpose}"
         return parts
 
     def limits(self) -> str:
@@ -85,10 +88,8 @@ class Bar(NamedTuple):
         legend = [Piece(MARKS["weights"], "weights"), Piece(f" weights {gib(self.weights)}   ")]
         if marks:
             legend += [Piece(marks, "runtime"), Piece(f" runtime {gib_range(low, high)}   ")]
-        legend += [
-            Piece(MARKS["cache"], "cache"),
-            Piece(f" KV cache {gib_range(*self.cache)}   GiB"),
-        ]
+        rest = "KV cache" if self.has_cache else "free"
+        legend += [Piece(MARKS["cache"], "cache"), Piece(f" {rest} {gib_range(*self.cache)}   GiB")]
         return ((Piece("["), *self._cells(), Piece("]")), tuple(legend), (Piece(self.limits()),))
 
     def _cells(self) -> Line:

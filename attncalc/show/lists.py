@@ -249,18 +249,36 @@ def _whole_rows(table: Table, header: str) -> list[tuple[str, ...]]:
     return rows
 
 
-def command_lines(command: str, width: int) -> list[str]:
+def command_lines(command: str, width: int, *, whole_nodes: int = 2) -> list[str]:
     """Return a command in lines of at most `width` columns that end with a backslash, so that they
     can be pasted.
 
-    One that starts another in the background ends with '&'.
+    One that starts another in the background ends with '&'. Of a server on several nodes, the
+    commands of `whole_nodes` are shown, and how the others differ from the first.
     """
-    found: list[str] = []
+    first, *others = command.split("\n")
+    if others:
+        found = ["# on node 0", *command_lines(first, width)]
+        for node, other in enumerate(others, 1):
+            if node < whole_nodes:
+                found += [f"# on node {node}", *command_lines(other, width)]
+            else:
+                own = " ".join(
+                    option for option in _options(other) if option not in _options(first)
+                )
+                found.append(f"# on node {node} as on node 0, with {own}")
+        return found
+    found = []
     for part in command.split(" & "):
         first, *others = option_lines(part, width - 6)  # without the indent and ' \\'
         lines = [first, *(f"    {line}" for line in others)]
         found += [*(f"{line} \\" for line in lines[:-1]), f"{lines[-1]} &"]
     return [*found[:-1], found[-1].removesuffix(" &")]
+
+
+def _options(command: str) -> list[str]:
+    """Return the options of a command, each with its value: '--node-rank 1'."""
+    return [f"--{part}" for part in command.split(" --")[1:]]
 
 
 def option_lines(command: str, width: int) -> list[str]:

@@ -25,7 +25,9 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     }
     stored = cache_dtype(resolved.request.model, workload)
     cache = f"cache in {stored.name}" + ("" if stored.group is None else f" ({stored.note})")
-    if any(resolved.request.engine_args.get(name) for name in ("kv_dtype_k", "kv_dtype_v")):
+    if not resolved.has_cache:
+        cache = ""
+    elif any(resolved.request.engine_args.get(name) for name in ("kv_dtype_k", "kv_dtype_v")):
         k, v = resolved.engine.cache_dtypes(args)
         if k.name != v.name:
             cache = f"K in {k.name}, V in {v.name}"
@@ -56,12 +58,16 @@ def share_of_replicas(resolved: ResolvedRequest) -> str:
 def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
     """Return a command as a table: its lines end with a backslash, so that they can be pasted. None
     without one.
+
+    Below a header, as of a change, only the first of several nodes has its whole command.
     """
+    whole_nodes = 1 if header else 2
     if command is None:
         return ()
     own = re.search(rf"(?<!\S){OWN_FOLDER}\S+", command)
     if own:
         where = f"{own[0]} stands for the folder of your weights"
         header = f"{header} {where}:".lstrip()
-    rows = tuple((line,) for line in command_lines(command, WIDTH - 2))
+    lines = command_lines(command, WIDTH - 2, whole_nodes=whole_nodes)
+    rows = tuple((line,) for line in lines)
     return (Table((LABEL._replace(header=header),), rows, code=True),)

@@ -15,7 +15,9 @@ class Case(NamedTuple):
 
     groups: tuple[str, ...]  # names of the layer groups that have this attention
     stack: Stack  # the stack that they belong to
-    kind: Attention  # the attention kind
+    kind: Attention  # the attention kind; with tensor parallelism the part of one device
+    whole: Attention  # the attention kind of all devices together
+    tp: int  # tensor-parallel devices
     d_source: int  # width of the tokens that keys and values are made from
     layers: int  # layers that have this attention, in all groups
     layers_with_weights: int  # layers among them that have their own weights
@@ -54,19 +56,21 @@ class Case(NamedTuple):
         return self.stack.has_cache and bool(self.kind.cache())
 
 
-def cases(model: ModelSpec) -> tuple[Case, ...]:
-    """Return every distinct attention layer of a model. A symbolic model gives symbolic cases in
-    the same order.
+def cases(model: ModelSpec, *, symbolic: bool = False) -> tuple[Case, ...]:
+    """Return every distinct attention layer of a model, as one tensor-parallel device has it.
+
+    Symbolic cases have the same order.
     """
+    part = model.symbolic() if symbolic else model.plain()
     by_key: dict[object, Case] = {}
-    for stack, layers in model.groups():
+    for (stack, layers), (_, whole_layers) in zip(part.groups(), model.groups(), strict=True):
         group = group_name(model, stack, layers)
-        for kind in layers.attentions:
+        for kind, whole in zip(layers.attentions, whole_layers.attentions, strict=True):
             if isinstance(kind, NoAttention):
                 continue
-            d_source = model.d_source if kind is layers.cross else stack.d_model
-            key = (kind, stack.name, d_source)
-            case = by_key.get(key) or Case((), stack, kind, d_source, 0, 0)
+            d_source = part.d_source if kind is layers.cross else stack.d_model
+            key = (whole, stack.name, d_source)
+            case = by_key.get(key) or Case((), stack, kind, whole, model.tp, d_source, 0, 0)
             by_key[key] = case._replace(
                 groups=(*case.groups, group),
                 layers=case.layers + int(layers.count),

@@ -25,6 +25,8 @@ BACKENDS = {
 }
 # Name of `reference` among the kernels.
 REFERENCE = "reference"
+# Whether the efficient backend is that of ROCm, on a machine without it, at this moment last.
+_on_rocm: list[bool] = []
 # The backends that `only` lets torch's attention use, the one of this moment last.
 _chosen: list[str] = []
 
@@ -113,7 +115,17 @@ def sdpa(
 
 def efficient_shares_kv_heads() -> bool:
     """Whether the efficient backend takes shared KV heads as they are."""
-    return bool(EFFICIENT_SHARES_KV_HEADS) and not torch.version.hip
+    return bool(EFFICIENT_SHARES_KV_HEADS) and not (torch.version.hip or _on_rocm)
+
+
+@contextmanager
+def as_on_rocm() -> Iterator[None]:
+    """Call the efficient backend as on ROCm, which shares no KV heads."""
+    _on_rocm.append(True)
+    try:
+        yield
+    finally:
+        _on_rocm.pop()
 
 
 def _with_sinks(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import FULL, Grouped
+from ..attention.recurrent import Recurrent
 from .cases import Case
 from .errors import CannotRunError
 from .kernels import REFERENCE, reference, sdpa
@@ -15,6 +16,7 @@ from .layers.cache import Cache
 from .layers.cross import CrossLayer
 from .layers.grouped import GroupedLayer
 from .layers.recurrent import RecurrentLayer, State, project
+from .layers.split import keep_first_part
 from .masks import NO_MASK, KernelMask, decode_mask, mask_matrix, prefill_mask
 from .request import VerifyRequest
 
@@ -39,7 +41,7 @@ class RealLayer:
         self.d_model = int(case.stack.d_model)
         kind = case.kind
         with torch.device("meta"):
-            module = build(kind, self.d_model, case.d_source)
+            module = _build_part(case)
         self.module = materialised(module, device, request.torch_dtype)
         if random is not None:
             initialised(self.module, random)
@@ -163,6 +165,20 @@ class RealLayer:
         return self.module.definition(
             kind, weights, x, x, mask_matrix(kind.span, self.case.mask, positions, positions)
         )
+
+
+def _build_part(case: Case) -> nn.Module:
+    """Return the layer of a case, as one of its tensor-parallel devices has it.
+
+    It is split as a whole layer, and not built of the formula's part: both are compared. A
+    recurrent layer is built of that part.
+    """
+    d_model = int(case.stack.d_model)
+    if case.tp == 1 or isinstance(case.kind, Recurrent):
+        return build(case.kind, d_model, case.d_source)
+    module = build(case.whole, d_model, case.d_source)
+    keep_first_part(module, case.whole, case.tp)
+    return module
 
 
 def attend_with(kernel: str, mask: KernelMask, *, with_sinks: bool = True) -> Attend:

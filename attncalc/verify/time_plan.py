@@ -79,7 +79,7 @@ def predicted_steps(
             phase.
     """
     ceiling = ceiling or known_ceiling(device, request.torch_dtype)
-    layers = cases(model.plain())
+    layers = cases(model)
     for case in layers:
         layer_class(case.kind)
     if request.program == "scaling":

@@ -61,8 +61,16 @@ _ON_SERVERS: Values = {
 OPTIONS: Mapping[str, Values] = {
     "vllm": {
         **_ON_SERVERS,
-        "dp": (1, 2, 4, 8),
+        "dp": (1, 2, 4, 8, 16),
         "dcp": (1, 2),
+        "all2all_backend": ("deepep_high_throughput", "deepep_low_latency", "pplx"),
+        "data_parallel_size_local": (2, 4, 8),
+        "num_redundant_experts": (16, 32),
+        "enable_eplb": (True,),
+        "kv_transfer_config": (
+            '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}',
+            '{"kv_connector": "LMCacheConnectorV1"}',
+        ),
         "max_num_seqs": (16, 64, 256, 512),
         "max_num_batched_tokens": (2048, 8192, 16384),
         "gpu_memory_utilization": ("0.8", "0.9", "0.95"),
@@ -80,6 +88,8 @@ OPTIONS: Mapping[str, Values] = {
         "engine_version": ("0.5.3", "0.5.23"),
         "kv_dtype": ("fp8", "fp4", "bf16"),
         "attn_dp": (1, 2, 4, 8),
+        "moe_a2a_backend": ("none", "deepep"),
+        "num_redundant_experts": (16, 32),
         "mem_fraction_static": ("0.7", "0.85"),
         "max_running_requests": (32, 256),
         "max_total_tokens": (20_000, 200_000),
@@ -289,14 +299,20 @@ def check_command(command: str, answer: Answer, asked: Question) -> None:
         ]
     if resolved.whole_layers:
         before += ["--gpus", str(resolved.gpus)]
-    line = [*before, "--", *shlex.split(command)]
+    first = compared(answer)
+    for of_node in command.splitlines():  # each node's command is the question
+        _check_words([*before, "--", *shlex.split(of_node)], command, first, asked)
+
+
+def _check_words(
+    line: Sequence[str], command: str, first: Mapping[str, Any], asked: Question
+) -> None:
     try:
         again = compared(Answer.to(request_of(line)))
     except AttncalcError as error:
         raise AssertionError(
             f"{shlex.join(asked.arguments)} prints {command}, an error: {error}"
         ) from None
-    first = compared(answer)
     different = {name: (first[name], again[name]) for name in first if first[name] != again[name]}
     assert not different, f"{shlex.join(asked.arguments)}\nfit {shlex.join(line)}\n{different}"
 

@@ -56,7 +56,8 @@ def check_plan(random: Random) -> bool:
             before = [model, "--weights-dtype", facts["weights_dtype"], *before]
         if row.candidate.resolved.whole_layers:
             before += ["--gpus", str(row.candidate.split.gpus)]
-        line = [*before, "--", *shlex.split(facts["launch_command"])]
+        command = random.choice(facts["launch_command"].splitlines())  # of any node
+        line = [*before, "--", *shlex.split(command)]
         answer = Answer.to(request_of(line))
         again = {
             "verdict": answer.result.verdict,

@@ -182,13 +182,14 @@ def _latent(block: Block) -> LayerKeys:
     d = block.d_model
     rank = block.take("attn_kv_a_norm.weight", None)[0]
     d_rope = block.take("attn_kv_a_mqa.weight", d, None)[1] - rank
-    if not block.has("attn_k_b.weight"):
-        raise block.error(
-            "has no tensor attn_k_b.weight: the file is from before llama.cpp stored the latent, "
-            "or its latent is expanded before it is stored"
-        )
-    d_nope, _, n_heads = block.take("attn_k_b.weight", None, rank, None)
-    d_v = block.take("attn_v_b.weight", rank, None, n_heads)[1]
+    expanded: LayerKeys = {}
+    if block.has("attn_k_b.weight"):
+        d_nope, _, n_heads = block.take("attn_k_b.weight", None, rank, None)
+        d_v = block.take("attn_v_b.weight", rank, None, n_heads)[1]
+        block.check_keys("attention.", key_length_mla=d_nope + d_rope, value_length_mla=d_v)
+    else:
+        n_heads, d_nope, d_v = _expanded_latent(block, rank, d_rope)
+        expanded = {"caches_heads": True}
     block.take("attn_output.weight", n_heads * d_v, d)
     queries = n_heads * (d_nope + d_rope)
     q_rank = None
@@ -200,9 +201,7 @@ def _latent(block: Block) -> LayerKeys:
         block.take("attn_q.weight", d, queries)
     if d_rope < 0:
         raise block.error(f"has a latent of {count(rank)}, wider than its matrix")
-    block.check_keys(
-        "attention.", kv_lora_rank=rank, key_length_mla=d_nope + d_rope, value_length_mla=d_v
-    )
+    block.check_keys("attention.", kv_lora_rank=rank)
     if q_rank:
         block.check_keys("attention.", q_lora_rank=q_rank)
     # some files have the matrix in both forms; nothing uses the whole one
@@ -215,7 +214,25 @@ def _latent(block: Block) -> LayerKeys:
         "d_v": d_v,
     }
     optional = without_defaults({"q_lora_rank": q_rank, "extra_vectors": vectors})
-    return {"attention": "latent", **keys, **optional, **_indexer(block, q_rank or d)}
+    return {"attention": "latent", **keys, **expanded, **optional, **_indexer(block, q_rank or d)}
+
+
+def _expanded_latent(block: Block, rank: int, d_rope: int) -> tuple[int, int, int]:
+    """Return the heads of a file from before llama.cpp stored latents, with the widths of K without
+    rope and of V: it stores those of every head.
+
+    The keys tell: such a file has no attention.key_length_mla (llama_hparams::is_mla), and
+    key_length is that of a head.
+    """
+    number = block.keys.number
+    d_qk = number("attention.key_length")
+    d_v = number("attention.value_length")
+    if number("attention.key_length_mla") or not (d_qk and d_v and block.has("attn_kv_b.weight")):
+        raise block.error("has no tensor attn_k_b.weight, which expands the latent")
+    n_heads = block.facts.n_heads
+    d_nope = d_qk - d_rope
+    block.take("attn_kv_b.weight", rank, n_heads * (d_nope + d_v))
+    return n_heads, d_nope, d_v
 
 
 def _compressed(block: Block) -> LayerKeys:

@@ -11,10 +11,14 @@ _TASK = re.compile(
     r"|_Reasoning_V3)?(Model)?$"
 )
 
-# The names of draft models in vLLM, SGLang and SpecForge: 'EagleLlamaForCausalLM', 'MiMoMTPModel'.
+# The words that name draft models in vLLM, SGLang, TensorRT-LLM and SpecForge, wherever they are:
+# 'EagleLlamaForCausalLM', 'DeepseekV3MTPForCausalLM', 'LlamaForCausalLMEagle3'. NVIDIA's Eagle 2.5
+# is a model with images.
 _DRAFT = re.compile(
-    r"^(Eagle3?|EAGLE3?|DFlash2?|PEagle|Peagle|Medusa|HASS)(?=[A-Z])"
-    r"|(Eagle3?|MTP(Model)?|NextN|DraftModel|DSparkModel|XPressModel)$"
+    r"^(Peagle|HASS)(?=[A-Z])"
+    r"|(M(TP|tp)|Next[Nn]|Draft(er)?|DFlash\d*|DSpark|Medusa|Speculator)(?![a-z])"
+    r"|E(agle|AGLE)(?!2_5_VL)\d*(?![a-z])"
+    r"|XPressModel$"
 )
 
 # Classes that are not named as their model_type, without the task.
@@ -30,6 +34,30 @@ _OTHER_NAMES = {
     "speech2text": "speech_to_text",
     "step3p7text": "step3p5",
 }
+
+# {model_type: other names of its classes, without the task}: Kimi K2 has DeepSeek-V3's.
+_NAMES_OF_CLASSES = {
+    "RefinedWeb": ("rw",),
+    "RefinedWebModel": ("rw",),
+    "bailing_hybrid": ("bailing_moe_v2_5", "bailing_moe_v3"),
+    "deepseek_ref": ("deepseek_v4",),
+    "glmga": ("glm46v",),
+    "gpt-sw3": ("gpt2",),
+    "internlm3": ("llama",),
+    "iquestcoder": ("llama",),
+    "kimi_k2": ("deepseek_v3",),
+    "llama_bidirec": ("llama_bidirectional",),
+    "phi-msft": ("phi",),
+    "pp_chart2table": ("got_ocr2",),
+    "shieldgemma2": ("gemma3",),
+    "step3p7": ("step3p7_flash",),
+}
+
+
+def is_class_of(class_name: str, model_type: str) -> bool:
+    """Return whether a class is named as a model_type, or as its releases name it."""
+    names = (model_type, *_NAMES_OF_CLASSES.get(model_type, ()))
+    return model_type_of_class(class_name, names) in names
 
 
 def model_type_of_class(class_name: str, known: Iterable[str]) -> str | None:
@@ -51,10 +79,10 @@ def model_type_of_class(class_name: str, known: Iterable[str]) -> str | None:
 
 
 def is_draft_class(class_name: str) -> bool:
-    """Return whether a class is a draft model for speculative decoding, whose config has its
-    target's model_type.
+    """Return whether a class is named as a draft model for speculative decoding, whose config has
+    its target's model_type.
     """
-    return _DRAFT.search(class_name) is not None or has_own_eagle(class_name)
+    return _DRAFT.search(class_name) is not None
 
 
 def has_own_eagle(class_name: str) -> bool:

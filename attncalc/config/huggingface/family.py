@@ -17,7 +17,7 @@ from .architectures import has_own_eagle, is_draft_class, letters_of, model_type
 from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_classes
 
 FOLDER = Path(__file__).parent / "families"
-_TIP = "'attncalc presets families' lists what is supported"
+SUPPORTED_TIP = "'attncalc presets families' lists what is supported"
 # Keys of a family that are not keys of a model file.
 RULE_KEYS = (
     "like",  # the family whose rules this one starts from
@@ -29,7 +29,8 @@ RULE_KEYS = (
     # formulas for the names of the kinds of layer i, such as 'sliding_attention' and 'sparse'
     "kind",
     "kinds",  # {name of a kind: the rules of its layers}
-    "require",  # formulas that must hold
+    # formulas that must hold; {formula, reason} if its fields do not say why they are not supported
+    "require",
     "zero",  # fields that may be 0, beside those of values.py
     "ignored",  # fields of the class that change no figure
     "heads",  # {ending of a class in `architectures`: the rules that the class changes}
@@ -57,7 +58,16 @@ _BASES = (ASSUMED, "remote")
 # The entry for draft models that are not read, whatever their model_type.
 _ANOTHER_DRAFT = "another_draft"
 # Fields in which configs of unknown model_types contain their language model.
-_LANGUAGE_CONFIGS = ("text_config", "llm_config", "language_config")
+_LANGUAGE_CONFIGS = ("text_config", "llm_config", "language_config", "lm_config")
+# {field: what a config without a model_type is that has it}. Read as a LLaMA, BERT would have MLPs
+# of three matrices and a head.
+_FIELDS_OF_OTHERS = {
+    "inner_hidden_size": (
+        "inner_hidden_size is a field of the first ChatGLM, whose architecture is not modelled"
+    ),
+    "type_vocab_size": 'type_vocab_size is a field of BERT: add "model_type": "bert" if it is one',
+    "n_ctx": 'n_ctx is a field of GPT-2: add "model_type": "gpt2" if it is one',
+}
 # Fields that name another model as the language model: Ultravox's text_model_id.
 _NAME_OF_LANGUAGE_MODEL = re.compile(
     r"(text|llm|lm|language)(_model|_backbone)?(_id|_name|_path|_name_or_path)"
@@ -89,9 +99,7 @@ def family_of(config: Mapping[str, Any], assume_grouped: bool = False) -> Family
     if assume_grouped and name not in supported_model_types():
         return _assumed_family(config)
     if name is None:
-        raise UnsupportedModelTypeError(
-            "model_type is missing", f'add "model_type": "llama" for a plain decoder; {_TIP}'
-        )
+        raise _missing_model_type(config)
     rules = _rules_of_class(_supported_rules(name, "model_type"), config)
     if rules.get("part"):
         raise AttncalcError(
@@ -152,6 +160,14 @@ def architecture(config: Mapping[str, Any]) -> str:
     if isinstance(classes, list) and classes:
         return str(classes[0])
     return ""
+
+
+def has_rules_of_class(name: str, class_name: str) -> bool:
+    """Return whether a supported model_type has rules of its own for a class: JinaBertModel of
+    bert.
+    """
+    rules = families()[name]
+    return class_name in (*rules.get("heads", ()), *rules.get("variants", ()))
 
 
 def as_list(value: Any) -> list[Any]:
@@ -220,12 +236,12 @@ def _supported_rules(name: str, field: str) -> dict[str, Any]:
             else:
                 hint = ""
             raise UnsupportedModelTypeError(
-                f"{field} '{truncate(name)}' is not supported", hint + _TIP
+                f"{field} '{truncate(name)}' is not supported", hint + SUPPORTED_TIP
             )
         rules = near_rules
     if "unsupported" in rules:
         raise UnsupportedModelTypeError(
-            f"{field} '{truncate(name)}' is not supported: {rules['unsupported']}", _TIP
+            f"{field} '{truncate(name)}' is not supported: {rules['unsupported']}", SUPPORTED_TIP
         )
     return rules
 
@@ -233,8 +249,9 @@ def _supported_rules(name: str, field: str) -> dict[str, Any]:
 def _near_name(name: str) -> str | None:
     """Return 'qwen3_moe' for 'qwen3-moe' or 'qwen3_meo', or None if no family's name is that near.
 
-    The names may differ in separators, or in one letter that is wrong, missing or in the wrong
-    place. Digits must be equal: a config of 'minimax_m3' is none of 'minimax_m2'.
+    The names may differ in separators, or in one letter after the first that is wrong, missing or
+    in the wrong place: 'pixtral' is no 'mixtral'. Digits must be equal: a config of 'minimax_m3' is
+    none of 'minimax_m2'.
     """
     import difflib  # imported here, so that only a wrong name pays for it
 
@@ -247,7 +264,7 @@ def _near_name(name: str) -> str | None:
         asked = Counter(filter(str.isalpha, bare))
         found = Counter(filter(str.isalpha, known))
         differing = max((asked - found).total(), (found - asked).total())
-        if has_same_digits and differing <= 1:
+        if has_same_digits and differing <= 1 and bare[0] == known[0]:
             return next(other for other in sorted(families()) if letters_of(other) == known)
     return None
 
@@ -255,20 +272,42 @@ def _near_name(name: str) -> str | None:
 def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rules of the class in `architectures`, which may have other layers
     (T5EncoderModel).
+
+    A class that is named as a draft model is read only by the rules of that draft.
     """
     class_name = architecture(config)
     variants = rules.get("variants", {})
     variant = next((variants[ending] for ending in variants if class_name.endswith(ending)), None)
-    is_other_draft = variant is None and not class_name.endswith(tuple(rules.get("heads", ())))
-    if is_draft_class(class_name) and (is_other_draft or has_own_eagle(class_name)):
-        variant = _ANOTHER_DRAFT
+    if is_draft_class(class_name):
+        drafts = filter(is_draft_class, (*variants, *rules.get("heads", ())))
+        if has_own_eagle(class_name) or not class_name.endswith(tuple(drafts)):
+            variant = _ANOTHER_DRAFT
     class_rules = rules if variant is None else _merged(variant)
     reason = class_rules.get("unsupported")
     if reason:
-        raise NotSupportedError(
-            f"architectures {truncate(class_name)} is not supported: {reason}", _TIP
-        )
+        raise _unsupported_class(class_name, reason)
     return class_rules
+
+
+def _missing_model_type(config: Mapping[str, Any]) -> NotSupportedError:
+    """Return the error about a config that names neither a model_type nor a known class.
+
+    What is known to be no plain decoder is not read by --assume-grouped either.
+    """
+    if is_draft_class(architecture(config)):
+        return _unsupported_class(architecture(config), _merged(_ANOTHER_DRAFT)["unsupported"])
+    for field, hint in _FIELDS_OF_OTHERS.items():
+        if field in config:
+            return NotSupportedError("model_type is missing", f"{hint}; {SUPPORTED_TIP}")
+    return UnsupportedModelTypeError(
+        "model_type is missing", f'add "model_type": "llama" for a plain decoder; {SUPPORTED_TIP}'
+    )
+
+
+def _unsupported_class(class_name: str, reason: str) -> NotSupportedError:
+    return NotSupportedError(
+        f"architectures {truncate(class_name)} is not supported: {reason}", SUPPORTED_TIP
+    )
 
 
 def _class_of(name: str, rules: Mapping[str, Any], outer: ConfigClass | None = None) -> ConfigClass:

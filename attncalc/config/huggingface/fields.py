@@ -261,6 +261,12 @@ class Fields(Mapping[str, Any]):
             return types
         return types | {"null"} | ({"list"} if "int" in types else set())
 
+    def replaces_null(self, name: str) -> bool:
+        """Return whether the class takes null for a number of heads or their width, and derives
+        it.
+        """
+        return "null" in self._class.types.get(name, ())
+
     def is_default(self, name: str) -> bool:
         """Return whether the config gives the default; null, false, 0 and an empty list count as
         equal.

@@ -12,14 +12,16 @@ from ...model import Tower
 from ...units import truncate
 from ..document import Document, renamed
 from ..keys import is_stack_key
-from .architectures import model_type_of_class
+from .architectures import is_class_of, is_draft_class, model_type_of_class
 from .family import (
     RULE_KEYS,
+    SUPPORTED_TIP,
     Family,
     UnsupportedModelTypeError,
     architecture,
     as_list,
     family_of,
+    has_rules_of_class,
     model_type_of,
     supported_model_types,
 )
@@ -28,7 +30,7 @@ from .formulas import names_in, outer_names_in, value_of, value_of_key
 from .layers import is_rule_of_layer, pattern_of_layers
 from .quantized.released import Released, released, scheme_in_name, to_keys
 from .rope import rope_tables, scaled_context
-from .sizes import check_sizes, listed, omitted_sizes
+from .sizes import check_sizes, listed, omitted_sizes, other_context
 from .towers import FIELDS as TOWERS
 from .towers import towers
 from .unused_fields import structural_fields, unused_fields
@@ -80,7 +82,8 @@ def convert_config(
             origins[key] = {value: renamed(text, names) for value, text in values.items()}
         return Document(file, data, {}, origins)
     except UnsupportedModelTypeError as error:
-        if not assume_grouped and _reads_as_grouped(config):
+        is_draft = is_draft_class(architecture(config))
+        if not assume_grouped and not is_draft and _reads_as_grouped(config):
             hint = "; --assume-grouped reads it as plain grouped attention"
         else:
             hint = ""
@@ -100,7 +103,7 @@ def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) 
     """
     named = data["model_type"]
     class_name = architecture(config)
-    if model_type_of_class(class_name, [named]):
+    if is_class_of(class_name, named):
         return
     other = model_type_of_class(class_name, supported_model_types())
     if other is None:
@@ -159,10 +162,9 @@ class _Reader:
         data = {"title": self._title(title), **self._model_keys()}
         if not family.assumed:
             data["model_type"] = str(model_type_of(self.config))
-        if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
-            data["max_context"] = scaled_context(
-                family.name, self.fields.given, data["max_context"]
-            )
+        longest = self._context_of_other_name(data.get("max_context"))
+        if isinstance(longest, int) and not data.get("learned_positions"):
+            data["max_context"] = scaled_context(family.name, self.fields.given, longest)
         data.update(self._keys_of_engines())
         # Windows has backslashes
         name = file.replace("\\", "/").removesuffix("/config.json").rpartition("/")[2]
@@ -197,6 +199,28 @@ class _Reader:
             )
         notes = [*data.get("notes", ()), *self._reading_notes(ignored_fields)]
         return {**data, "notes": notes} if notes else data
+
+    def _context_of_other_name(self, default: int | None) -> int | None:
+        """Return the longest context that the config gives under a name that its class does not
+        have, unless the class's default is shorter.
+
+        transformers ignores it, and vLLM (derive_max_model_len_and_key) takes the shorter of both.
+        """
+        name = other_context(self.rules, self.fields)
+        if name is None or self.family.assumed:
+            return default
+        context: int = self.fields.given[name]
+        if default is not None and default <= context:
+            self.fields.remarks.append(
+                f"The context is the default of {self.family.name}, {default}; {truncate(name)} "
+                f"{context} is not a field of its class."
+            )
+            return default
+        self.fields.remarks.append(
+            f"The context is {truncate(name)} {context}, as in vLLM; transformers' "
+            f"{self.family.name} has no such field."
+        )
+        return context
 
     def _own_name(self) -> str:
         return str(self.given.get("_name_or_path") or "")
@@ -335,9 +359,9 @@ class _Reader:
         text_config's.
         """
         for given in (self.given, self.fields.given):
-            dtype = given.get("dtype") or given.get("torch_dtype")
-            if dtype:
-                return dtype
+            for name in ("dtype", "torch_dtype"):
+                if given.get(name) is not None:
+                    return given[name]
         return None
 
     def _keys_of_engines(self) -> dict[str, Any]:
@@ -374,10 +398,11 @@ class _Reader:
                 f"The config names no model_type; {truncate(architecture(self.config))} is read "
                 f"as {family.name}."
             )
+        yield from self._class_notes()
         for fields in (self.fields, family.encoder_fields):
             if fields:
                 yield from fields.remarks
-        omitted = omitted_sizes(self.fields)
+        omitted = omitted_sizes(self.rules, self.fields)
         if omitted:
             names = truncate(", ".join(omitted), _LONGEST_LIST)
             yield f"The config omits {names}; the defaults of transformers' {class_name} are used."
@@ -385,9 +410,32 @@ class _Reader:
             names = truncate(", ".join(ignored), _LONGEST_LIST)
             yield f"Fields that transformers' {class_name} does not have are ignored: {names}."
 
+    def _class_notes(self) -> Iterator[str]:
+        """Yield the note about a class in `architectures` that is none of its model_type.
+
+        transformers reads the model_type, and vLLM the class.
+        """
+        named = self.config.get("model_type")
+        class_name = architecture(self.config)
+        if named is None or not class_name or self.rules.get("draft"):
+            return
+        if is_class_of(class_name, named) or has_rules_of_class(named, class_name):
+            return
+        other = model_type_of_class(class_name, supported_model_types())
+        if other is None:
+            yield (
+                f"architectures names {truncate(class_name)}, which is not known as a class of "
+                f"{named}; the figures are those of {named}."
+            )
+        else:
+            yield (
+                f"architectures names {truncate(class_name)}, a class of {other}; the figures are "
+                f"those of {named}, the model_type."
+            )
+
     def general_notes(self) -> Iterator[str]:
         """Yield the notes that do not depend on the family."""
-        if not self._named_dtype():
+        if self._named_dtype() is None:
             yield "The config names no dtype; bf16 is assumed."
         mtp_layers = self.fields.given.get("num_nextn_predict_layers")
         if mtp_layers:
@@ -423,7 +471,12 @@ def _check_requirements(family: Family) -> None:
     not hold.
     """
     fields = family.fields
-    for formula in family.rules.get("require", ()):
+    for rule in family.rules.get("require", ()):
+        formula = rule
+        reason = ""
+        if isinstance(rule, Mapping):
+            formula = rule["formula"]
+            reason = f": {rule['reason']}"
         if value_of(formula, fields):
             continue
         needed = _NEEDED.fullmatch(str(formula))
@@ -441,7 +494,8 @@ def _check_requirements(family: Family) -> None:
             subject = written_values
         else:
             subject = f"the combination of {written_values}"
-        raise NotSupportedError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
+        tip = SUPPORTED_TIP if reason else _FIELD_TIP
+        raise NotSupportedError(f"{subject} is not supported for {family.name}{reason}", tip)
 
 
 def _move_to_layer_kinds(decoder: dict[str, Any], encoder: Mapping[str, Any]) -> None:

@@ -42,11 +42,13 @@ def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: b
             f"a config.json of model_type {truncate(name)} has these fields; give the model's "
             "own file",
         )
+    context = other_context(rules, fields)
     for other in others:
         own = _own_name_of(other, rules, fields)
         if (
             own
             and own not in fields.given
+            and other != context
             and fields.given[other] not in (fields[own], _derived(own, fields))
         ):
             raise AttncalcError(
@@ -55,6 +57,21 @@ def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: b
                 f"rename {truncate(other)} to {own} if that is what it means",
             )
     _check_misspelt(rules, fields)
+
+
+def other_context(rules: Mapping[str, Any], fields: Fields) -> str | None:
+    """Return the name that a config has for its longest context instead of the class's own:
+    max_sequence_length in the LLaMAs of GaLore and ReLoRA.
+
+    None if the config gives the class's own, or if it changes other figures: the rows of a table of
+    positions.
+    """
+    own = set(map(fields.own_name, names_in(rules.get("max_context")))) & _contexts()
+    other_rules = {key: rule for key, rule in rules.items() if key != "max_context"}
+    if not own or own & (fields.given.keys() | _used_names(other_rules, fields)):
+        return None
+    given = [name for name in _sizes_in(fields.given) if name in _contexts()]
+    return min(given, key=fields.given.__getitem__, default=None)
 
 
 def _check_misspelt(rules: Mapping[str, Any], fields: Fields) -> None:
@@ -103,11 +120,13 @@ def _found(others: list[str], inner: list[str]) -> str:
     return ""
 
 
-def omitted_sizes(fields: Fields) -> list[str]:
+def omitted_sizes(rules: Mapping[str, Any], fields: Fields) -> list[str]:
     """Return the sizes that formulas have used, that the config omits, and for which the class has
     a number.
     """
     omitted = sorted(fields.looked_up - fields.given.keys())
+    if other_context(rules, fields):
+        omitted = [name for name in omitted if name not in _contexts()]
     return [name for name in filter(is_name_of_size, omitted) if _is_size(fields[name])]
 
 
@@ -133,11 +152,19 @@ def head_dim_of(fields: Fields) -> Any:
 
 
 def _derived(name: str, fields: Fields) -> Any:
-    """Return the size that classes derive from others if a config omits it, or None."""
+    """Return the size that classes derive from others if a config omits it, or None.
+
+    A class with a number as its default derives none.
+    """
+    if fields[name] is not None:
+        return None
+    hidden = fields["hidden_size"]
+    four_times = 4 * hidden if _is_size(hidden) else None
     derived = {
         "head_dim": head_dim_of(fields),
         "num_key_value_heads": fields["num_attention_heads"],
-        "n_inner": 4 * fields["hidden_size"] if _is_size(fields["hidden_size"]) else None,
+        "n_inner": four_times,  # GPT-2
+        "ffn_hidden_size": four_times,  # Falcon
     }
     return derived.get(name)
 
@@ -145,6 +172,11 @@ def _derived(name: str, fields: Fields) -> Any:
 def is_name_of_size(name: str) -> bool:
     """Return whether some class has a size of that name."""
     return bool(names_of_size(name))
+
+
+def _contexts() -> frozenset[str]:
+    """Return the names of the longest context."""
+    return names_of_size("max_position_embeddings")
 
 
 @cache

@@ -80,8 +80,10 @@ def check_values(fields: Fields, names: Collection[str]) -> None:
             is_declared = fields.is_of_class(own_name) and not is_ignored(own_name)
             if own_name in used or is_declared:
                 types = fields.types(own_name)
-                # Without a number of KV heads, the rules would take that of query heads.
-                is_required = own_name in _KV_SIZES and type(fields.default(own_name)) is int
+                # Without a number of KV heads, the rules would take that of query heads, as only
+                # some classes do.
+                has_number = own_name in _KV_SIZES and type(fields.default(own_name)) is int
+                is_required = has_number and not fields.replaces_null(own_name)
                 _check_type(str(name), value, types - {"null"} if is_required else types)
     hidden = fields["hidden_size"]
     heads = fields["num_attention_heads"]

@@ -18,8 +18,10 @@ from ..base import CacheLayout, Limits
 from ..engine import AUTO, Engine, SmallerStep
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
+from ..without_cache import StepLayout
+from .embedding import step_layout
 from .launch import BENCH_WORDS, LM_STUDIO_WORDS, OLLAMA_WORDS, WORDS, launch
-from .layout import layout
+from .layout import LlamaCppLayout, check_args, layout
 from .log_lines import breakdown_lines
 from .offload import device_parts, held_layers
 from .options import MAX_GPUS, MAX_SEQUENCES, LlamacppArgs, LlamacppOptions
@@ -45,6 +47,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     narrower_weight_dtypes = ("q8_0", "q4_k_m", "q3_k_m", "q2_k")
     narrowest_weight_dtypes = ("iq2_xxs", "iq1_s")
     running_option = "-np"
+    step_option = ("ubatch", "-ub")
     runtime_grows = True
     max_gpus = MAX_GPUS
     splits_by_layer = True
@@ -55,7 +58,6 @@ class Llamacpp(Engine[LlamacppArgs]):
         {"n_cpu_moe": "experts of {} on the host", "n_gpu_layers": "{} on GPUs"}
     )
     held = staticmethod(held_layers)
-    layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
     commands = (WORDS, BENCH_WORDS, OLLAMA_WORDS, LM_STUDIO_WORDS)
@@ -118,6 +120,14 @@ class Llamacpp(Engine[LlamacppArgs]):
             return quantized(model, weights_dtype)
         return None
 
+    def layout(
+        self, specs: Sequence[LayerCacheSpec], args: LlamacppArgs
+    ) -> LlamaCppLayout | StepLayout:
+        if args.without_cache:
+            check_args(args)
+            return step_layout(specs, args)
+        return layout(specs, args)
+
     def cache_dtypes(self, args: LlamacppArgs) -> tuple[DType, DType]:
         return args.types
 
@@ -130,6 +140,8 @@ class Llamacpp(Engine[LlamacppArgs]):
     def host_layout(
         self, specs: Sequence[LayerCacheSpec], args: LlamacppArgs
     ) -> CacheLayout | None:
+        if args.without_cache:
+            return None
         return layout(specs, args).host
 
     def is_placed(self, args: LlamacppArgs) -> bool:

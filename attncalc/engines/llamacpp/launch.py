@@ -6,6 +6,7 @@ from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
 from ...model import ModelSpec
 from ...units import GIB, truncate
+from ..arguments import arguments_of
 from ..engine import AUTO
 from ..launch import (
     DRAFT_MODEL,
@@ -26,7 +27,7 @@ from ..pasted import (
     not_used,
     visible_gpus,
 )
-from .options import LlamacppArgs
+from .options import DEFAULT_UBATCH, LlamacppArgs
 from .placement import block_count
 
 _ON_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.gguf)")
@@ -52,6 +53,9 @@ def launch(facts: LaunchFacts) -> Flags:
     quantization = facts.model.quantization
     if quantization and quantization.method == "mlx":  # no GGUF file
         yield from ("mlx_lm.server", "--model", facts.served)
+        return
+    if args.without_cache:
+        yield from _of_server(facts)
         return
     if (
         facts.ollama == LM_STUDIO
@@ -88,7 +92,12 @@ def _of_server(facts: LaunchFacts) -> Flags:
         yield from ("-ngl", "0", *args.release.no_mmap.split())
     elif args.device_memory:
         yield from _placement(facts)
-    yield from flag("-ub", args.ubatch)
+    if args.without_cache:  # a text is computed in one pass
+        ranks = any(matrix.name == "classifier" for matrix in facts.model.extra)
+        yield "--reranking" if ranks else "--embedding"
+        yield from ("-b", args.micro_batch, "-ub", args.micro_batch)
+    else:
+        yield from flag("-ub", args.ubatch)
     yield from flag("--flash-attn", args.flash_attn)
     for option, kv_type in zip(("-ctk", "-ctv"), args.types, strict=True):
         yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
@@ -309,6 +318,8 @@ _VARIABLES = {
     "N_PARALLEL": "--parallel",
 }
 
+# The options of a server that embeds or ranks texts.
+_EMBEDS = ("--embedding", "--embeddings", "--rerank", "--reranking")
 # How llama-server is read (common/arg.cpp).
 WORDS = LaunchWords(
     example="llama-server -m FILE",
@@ -322,11 +333,6 @@ WORDS = LaunchWords(
         **dict.fromkeys(("-c", "--ctx-size"), _context),
         **dict.fromkeys(("-fa", "--flash-attn"), lambda mode: ("--flash-attn", mode or "on")),
         **dict.fromkeys(
-            ("-b", "--batch-size", "-tb", "--threads-batch", "--cache-ram", "--cache-reuse"),
-            not_used,
-        ),
-        **dict.fromkeys(("--slot-save-path", "--defrag-thold", "--prompt"), not_used),
-        **dict.fromkeys(
             ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"
         ),
         **dict.fromkeys(("-hff", "--hf-file"), _type_of_file),
@@ -338,21 +344,12 @@ WORDS = LaunchWords(
         ),
         "--spec-draft-type-k": "--kv-dtype-k-draft",
         "--spec-draft-type-v": "--kv-dtype-v-draft",
-        **dict.fromkeys(("--spec-draft-n-min", "--draft-min", "--draft-n-min"), not_used),
-        **dict.fromkeys(
-            ("--spec-draft-p-min", "--draft-p-min", "--spec-draft-p-split", "--draft-p-split"),
-            not_used,
-        ),
     },
-    flags={
-        **dict.fromkeys(
-            ("--cont-batching", "-cb", "--context-shift", "--slots", "--no-slots"), NOT_USED
-        ),
-        **dict.fromkeys(
-            ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "--mmproj-offload"), NOT_USED
-        ),
-    },
-    unmodelled=("--no-mmproj-offload", "--mmproj-url", "-mmu"),
+    flags=dict.fromkeys(_EMBEDS, ADDS_NOTHING),
+    defaults_with=dict.fromkeys(_EMBEDS, ("--ubatch", str(DEFAULT_UBATCH))),
+    # its tools have arguments of their own, and builds come daily
+    arguments=lambda version: arguments_of("llamacpp", "llama.cpp", None),
+    has_others=True,
     environment={
         **_VISIBLE,
         **{
@@ -383,7 +380,7 @@ BENCH_WORDS = WORDS._replace(
     example="llama-bench -m FILE -p 512",
     program=re.compile(r"(?:.*/)?llama-bench(?:\.exe)?"),
     names={**WORDS.names, **dict.fromkeys(("-p", "--n-prompt", "-n", "--n-gen"), _longest)},
-    unmodelled=(*WORDS.unmodelled, "-pg", "-d", "--n-depth"),
+    unmodelled=("-pg", "-d", "--n-depth"),
 )
 
 

@@ -40,7 +40,6 @@ from .buffers import (
 from .log_lines import Start
 from .options import DEFAULT_BATCH, MAX_SEQUENCES, WITHOUT_FLASH, LlamacppArgs
 from .placement import HOST, placement_of
-from .versions import PYTHON
 
 # Where the search for a context ends, in multiples of PADDING.
 _MOST_PADDINGS = 2**32
@@ -79,17 +78,9 @@ class LlamaCppLayout:
     @property
     def facts(self) -> tuple[str, ...]:
         args = self.args
-        name = self.args.release.name
         fork = args.release.fork
-        version = f"release {name}"
-        if name.startswith("b"):
-            version = f"build {name}"
-        elif name == PYTHON:
-            version = f"as in llama-cpp-python {PYTHON}"
-        elif fork:
-            version = "ik_llama.cpp"
         k, v = (TYPES[kv_type.name] for kv_type in args.types)
-        facts = [version, f"n_seq_max {args.slots}", f"K {k}, V {v}"]
+        facts = [args.release.fact, f"n_seq_max {args.slots}", f"K {k}, V {v}"]
         if self.start.window:
             facts.append("swa_full true" if args.swa_full else f"n_ubatch {args.micro_batch}")
         if not fork:
@@ -279,7 +270,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     the arguments.
     """
     release = args.release
-    _check_args(args)
+    check_args(args)
     if release.stores_v_of_latents:
         specs = [spec._replace(cached=with_v_of_latents(spec.cached)) for spec in specs]
     merged = merge_equal(specs)
@@ -434,8 +425,8 @@ def _notes(
         yield from _window_notes(cache_specs, args, window)
     if any(cached.role == "latent" for cached in cache_specs):
         yield (
-            "A GGUF from before llama.cpp supported MLA stores K and V of every head: use "
-            "--attention mha for it."
+            "A GGUF from before llama.cpp supported MLA, which has no attention.key_length_mla, "
+            "stores K and V of every head: give the file, or --attention mha."
         )
     if fork:
         yield (
@@ -481,7 +472,7 @@ def _window_notes(
         yield "This assumes that llama.cpp's loader of this model sets its sliding windows."
 
 
-def _check_args(args: LlamacppArgs) -> None:
+def check_args(args: LlamacppArgs) -> None:
     if args.tp > 1:
         raise AttncalcError(
             "--tp does not apply to llama.cpp, which distributes layers over GPUs instead of heads",

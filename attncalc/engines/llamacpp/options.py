@@ -313,7 +313,7 @@ class LlamacppOptions(SplitCacheOptions, total=False):
     ubatch: Annotated[
         Count | None,
         COUNT,
-        "Tokens per pass. Default: 512.",
+        "Tokens per pass. Default: 512; of an encoder, all of its texts.",
         With(names="--ubatch --ubatch-size -ub"),
     ]
     flash_attn: Annotated[
@@ -442,7 +442,15 @@ class LlamacppArgs(EngineArgs):
 
     @property
     def micro_batch(self) -> int:
+        if self.without_cache and self.ubatch is None:
+            return self.texts_in_one_pass(self.max_model_len or 0)
         return self.ubatch or DEFAULT_UBATCH
+
+    def texts_in_one_pass(self, context: int) -> int:
+        """Return the tokens of a pass over a text of `context` tokens in each slot: without a cache
+        a text is computed in one pass, and -b and -ub are at least its tokens.
+        """
+        return max(DEFAULT_UBATCH, self.slots * context)
 
     @property
     def is_unified(self) -> bool:

@@ -219,7 +219,9 @@ class _Mixture:
         self.file_type = file_type
         self.base = FILE_TYPES.get(file_type, "Q8_0")
         self.keeps_experts = model.experts_dtype == "mxfp4"
-        self.tied = not (model.head and not model.head.tied)
+        # an encoder has no head, and then its embedding has the type of one (llama-quant.cpp)
+        has_output = model.head and model.head.kind == "lm" and not model.head.tied
+        self.tied = not has_output
         self.experts = max(
             (group.mlp.n_experts or 0 for group in model.main.layers if group.mlp), default=0
         )

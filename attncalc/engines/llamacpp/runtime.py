@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from ...attention.kind import CacheSpec
+from ...attention.kind import Attention, CacheSpec
 from ...attention.latent import Latent
 from ...quantity import ceil_div, quantity, symbol
 from ...units import BYTES, GIB, human
@@ -22,7 +22,7 @@ from .buffers import has_pools, model_window, padded, reaches, stream_cells
 from .compute_buffer import ComputeBuffer, Graph, compute_buffer
 from .log_lines import buffer_lines
 from .offload import held_layers
-from .options import WITHOUT_FLASH, LlamacppArgs
+from .options import DEFAULT_UBATCH, WITHOUT_FLASH, LlamacppArgs
 from .placement import placement_of
 from .tensors import largest_on_host
 from .versions import llamacpp_version
@@ -211,6 +211,8 @@ def _projector(facts: RuntimeFacts[LlamacppArgs]) -> Iterator[RuntimePart]:
 def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     """Return what the graph depends on, with llama.cpp's defaults."""
     args = facts.args
+    if args.without_cache:
+        return _graph_without_cache(facts)
     whole = facts.whole
     slots = facts.args.slots
     release = args.release
@@ -247,7 +249,7 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     flash = _uses_flash(args)
     kinds = [layers.attention for layers in whole.main.distinct()]
     # the scores multiply weights, which are on the GPU: sinks (gpt-oss), or W_v of MLA
-    has_weights = any(isinstance(kind, Latent) or getattr(kind, "sinks", False) for kind in kinds)
+    has_weights = any(map(_scores_multiply_weights, kinds))
     attends = not args.no_kv_offload or (release.short_masks and (flash or has_weights))
     has_cache_there = args.no_kv_offload or (facts.first and is_partial and not args.on_cpu)
     return Graph(
@@ -275,11 +277,39 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     )
 
 
+def _graph_without_cache(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
+    """Return what the graph of an encoder depends on: tokens see those of the same pass alone."""
+    args = facts.args
+    tokens = facts.context * args.slots
+    ubatch = min(args.ubatch or args.texts_in_one_pass(facts.context), tokens)
+    reaches_of = [layers.attention.span.reach for layers in facts.whole.main.distinct()]
+    return Graph(
+        release=args.release,
+        flash=_uses_flash(args),
+        ubatch=ubatch,
+        rows=0,
+        full_cells=ubatch if None in reaches_of else 0,
+        window_cells=ubatch if any(reaches_of) else 0,
+        streams=1,
+        k_copied=False,
+        v_copied=False,
+        on_cpu=args.on_cpu,
+        is_encoder=True,
+    )
+
+
 def _has_whole_mask(caches: Sequence[CacheSpec], window: int | None) -> bool:
     """Return whether a mask has the whole context: all layers may have a buffer for windows."""
     if not any(cached.per == "token" for cached in caches):
         return False
     return window is None or None in reaches(caches)
+
+
+def _scores_multiply_weights(kind: Attention) -> bool:
+    """Return whether attention multiplies its scores with weights: sinks, or W_v of a latent."""
+    if isinstance(kind, Latent):
+        return not kind.caches_heads
+    return bool(getattr(kind, "sinks", False))
 
 
 def _uses_flash(args: LlamacppArgs) -> bool:
@@ -337,6 +367,9 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
     state = "on" if graph.flash else "off"
     rows = "sampled tokens only" if release.sampled_logits else "every token"
     backend = "a CPU" if args.on_cpu else "CUDA"
+    if graph.is_encoder:
+        yield from _notes_of_encoder(args, graph, backend, state)
+        return
     yield (
         f"The compute buffer is that of {backend} with flash attention {state}, and of logits of "
         f"{rows}."
@@ -373,6 +406,16 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
     # with either, --fit changes nothing
     if args.n_gpu_layers is None and not args.moves_experts and not args.on_cpu:
         yield _FIT_NOTE
+
+
+def _notes_of_encoder(args: LlamacppArgs, graph: Graph, backend: str, state: str) -> Iterator[str]:
+    """Yield what is assumed of a model without a cache."""
+    yield f"The compute buffer is that of {backend} with flash attention {state}."
+    if args.ubatch is None and graph.ubatch > DEFAULT_UBATCH:
+        yield (
+            f"-b {graph.ubatch} -ub {graph.ubatch} are assumed: llama.cpp computes a text in one "
+            f"pass. Its own default, -ub {DEFAULT_UBATCH}, takes no text that is longer."
+        )
 
 
 def _v_row(cached: CacheSpec) -> int:

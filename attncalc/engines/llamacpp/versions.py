@@ -80,6 +80,17 @@ class LlamaCppVersion(Version):
     _flash_attention = since((6325,), "pull request 15434, of August 2025")
 
     @property
+    def fact(self) -> str:
+        """The version as a setting: 'build b11739', 'release v0.5.0'."""
+        if self.name.startswith("b"):
+            return f"build {self.name}"
+        if self.name == PYTHON:
+            return f"as in llama-cpp-python {PYTHON}"
+        if self.fork:
+            return "ik_llama.cpp"
+        return f"release {self.name}"
+
+    @property
     def fork(self) -> bool:
         """Whether it is ik_llama.cpp."""
         return self.name == FORK

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from ...model import ModelSpec
 from ...quantity import Quantity, ceil_div, quantity, symbol, total
@@ -13,11 +13,18 @@ from ..base import CacheLayout, Limits, Pool
 from ..ds_mla import has_pools, picks_latents
 from ..engine import AttentionSplit, Engine, ExtraWeights, HeldWeights, HostCache, Refusal
 from ..multi_token import PREDICT_TOKENS
-from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
+from ..options import (
+    DraftOptions,
+    ExpertOptions,
+    LoraOptions,
+    PagedOptions,
+    VersionOptions,
+    capability,
+)
 from .launch import WORDS, launch
 from .layout import layout
 from .lora import lora_buffers
-from .options import LONG_CONTEXT, SglangArgs, SglangOptions
+from .options import LONG_CONTEXT, SglangArgs, SglangOptions, exchanges_tokens
 from .pools import stage_sizes
 from .runtime import runtime
 from .share import chunked_prefill_size, mem_fraction_static
@@ -55,7 +62,14 @@ class Sglang(Engine[SglangArgs]):
     name = "sglang"
     title = "SGLang"
     args = SglangArgs
-    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, SglangOptions)
+    options = (
+        VersionOptions,
+        PagedOptions,
+        DraftOptions,
+        LoraOptions,
+        ExpertOptions,
+        SglangOptions,
+    )
     splits = frozenset({"pp", "dcp", "attn_dp"})
     share_option = "--mem-fraction-static"
     long_context_variable = LONG_CONTEXT
@@ -103,10 +117,20 @@ class Sglang(Engine[SglangArgs]):
             return "fp8"
         return None
 
-    def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+    def divide(self, model: ModelSpec, args: SglangArgs) -> ModelSpec:
         from ..expert_parallel import divide_for_attention
 
-        return divide_for_attention(model, tp, ranks, expert_parallel=expert_parallel)
+        return divide_for_attention(
+            model,
+            args.tp,
+            args.attn_dp,
+            expert_parallel=args.enable_expert_parallel,
+            redundant=args.num_redundant_experts or 0,
+            whole_shared=args.exchanges_tokens,
+        )
+
+    def spreads_experts(self, given: Mapping[str, Any]) -> bool:
+        return exchanges_tokens(given.get("moe_a2a_backend"))
 
     def held(self, part: ModelSpec, args: SglangArgs) -> ModelSpec:
         """Return the part without the experts that KTransformers has on the host

@@ -3,14 +3,19 @@
 import re
 from dataclasses import replace
 
+from ..arguments import FLAG, MAY_CHANGE, NOTHING, VALUE, VALUES, Argument, Arguments, arguments_of
 from ..base import DraftModel
 from ..launch import (
     DRAFT_MODEL,
+    FIRST_NODE,
+    NEXT_NODE,
+    PORT,
     Flags,
     LaunchFacts,
     check_drafter_layers,
     dtype_flags,
     flag,
+    nodes_of,
     own_flags,
     torch_name,
 )
@@ -19,23 +24,39 @@ from ..options import LoraOptions
 from ..pasted import (
     ADDS_NOTHING,
     AS_BY_DEFAULT,
+    NOT_COMPUTED,
     NOT_USED,
     LaunchWords,
     Meaning,
+    as_by_default,
     check_only_positions,
     if_on,
-    not_used,
     only_if_several,
 )
 from .options import LONG_CONTEXT, SglangArgs, SglangOptions
+from .versions import sglang_version
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 
 
 def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B
-    ...'.
+    ...'. A server of several nodes has a command for each.
     """
+    args: SglangArgs = facts.args
+    is_one = args.attn_dp > 1 or facts.replicas == 1
+    nodes = nodes_of(args.tp * args.pp, args, args.per_node) if is_one else 1
+    for node in range(nodes):
+        if node:
+            yield NEXT_NODE
+        yield from _command(facts)
+        if nodes > 1:
+            yield from ("--nnodes", nodes, "--node-rank", node)
+            yield from ("--dist-init-addr", f"{FIRST_NODE}:{PORT}")
+
+
+def _command(facts: LaunchFacts) -> Flags:
+    """Yield the words of the command, without those of a node."""
     args: SglangArgs = facts.args
     if args.allow_long_max_model_len:
         yield f"{LONG_CONTEXT}=1"
@@ -55,22 +76,35 @@ def launch(facts: LaunchFacts) -> Flags:
         yield from ("--dp-size", args.attn_dp, "--enable-dp-attention")
     if facts.expert_parallel:
         yield from flag("--ep-size", args.tp, 1)
+    if args.num_redundant_experts:
+        yield from ("--ep-num-redundant-experts", args.num_redundant_experts)
+    if args.enable_eplb:
+        yield "--enable-eplb"
     yield from flag("--mem-fraction-static", facts.share)
     yield from own_flags(LoraOptions, args)
-    # --hicache-ratio and --hicache-size have no effect without it
-    own = replace(args, enable_hierarchical_cache=args.caches_on_host)
-    yield from own_flags(SglangOptions, own, "lora_target_modules")
-    if args.lora_target_modules:
-        yield from ("--lora-target-modules", *args.lora_target_modules.split())
-    if args.kt_num_gpu_experts is not None:
-        yield from ("--kt-weight-path", "EXPERTS", "--kt-cpuinfer", "THREADS")
+    yield from _own(args)
     yield from flag("--page-size", args.block_size)
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:
         yield "--disable-radix-cache"
-    if args.ple_offload_embedding is False:  # True is among its own options
-        yield "--no-ple-offload-embedding"
     yield from _drafts(facts)
+
+
+def _own(args: SglangArgs) -> Flags:
+    """Yield the options that SGLang alone has."""
+    renamed = {
+        "cuda_graph_max_bs": args.version.graph_batch_option,
+        "mamba_radix_cache_strategy": args.version.state_slots_option,
+    }
+    # --hicache-ratio and --hicache-size have no effect without it
+    own = replace(args, enable_hierarchical_cache=args.caches_on_host)
+    yield from own_flags(SglangOptions, own, "lora_target_modules", *renamed)
+    for name, option in renamed.items():
+        yield from flag(option, getattr(args, name))
+    if args.lora_target_modules:
+        yield from ("--lora-target-modules", *args.lora_target_modules.split())
+    if args.kt_num_gpu_experts is not None:
+        yield from ("--kt-weight-path", "EXPERTS", "--kt-cpuinfer", "THREADS")
 
 
 def _drafts(facts: LaunchFacts) -> Flags:
@@ -140,35 +174,43 @@ def _positions(overrides: str) -> Meaning:
     return NOT_USED
 
 
-# Options with a value that change no figure.
-_IGNORED = (
-    "--speculative-num-steps",
-    "--speculative-eagle-topk",
-    "--tokenizer-path",
-    "--max-prefill-tokens",
-    "--schedule-policy",
-    "--nnodes",
-    "--node-rank",
-    "--mm-attention-backend",
-    "--ple-offload-backend",
-    "--ple-offload-dir",
-    "--kt-weight-path",
-    "--kt-method",
-    "--kt-cpuinfer",
-    "--kt-threadpool-count",
-    "--kt-max-deferred-experts-per-token",
-    "--kt-expert-placement-strategy",
+def _chunk(tokens: str) -> Meaning:
+    """Return the tokens of a chunk of a prompt; with -1 prompts are not divided."""
+    if tokens == "-1":
+        return NOT_COMPUTED
+    return ("--chunked-prefill-size", tokens)
+
+
+def _topk(tokens: str) -> Meaning:
+    """Return that a step drafts one token after the other, of which figures know the number."""
+    if tokens == "1":
+        return AS_BY_DEFAULT
+    return NOT_COMPUTED
+
+
+# Arguments of KTransformers' copy of SGLang alone (sglang-kt 0.7.2).
+_OF_KTRANSFORMERS = (
+    Argument(("--kt-numa-nodes",), VALUES, memory=NOTHING),
+    Argument(("--kt-gpu-experts-ratio",), VALUE, memory=MAY_CHANGE),
+    Argument(("--kt-gpu-prefill-token-threshold",), VALUE, memory=MAY_CHANGE),
+    Argument(("--record-kt-gpu-expert-distribution",), FLAG, memory=NOTHING),
+    Argument(("--kt-enable-dynamic-expert-update",), FLAG, memory=MAY_CHANGE),
+    Argument(("--kt-expert-placement-strategy",), VALUE, memory=NOTHING),
+    Argument(("--kt-lora-path",), VALUE, memory=MAY_CHANGE),
+    Argument(("--kt-expert-lora-path",), VALUE, memory=MAY_CHANGE),
 )
-_IGNORED_FLAGS = (
-    "--trust-remote-code",
-    "--enable-metrics",
-    "--enable-torch-compile",
-    "--skip-tokenizer-init",
-    "--enable-cache-report",
-    "--enable-mixed-chunk",
-    "--disable-overlap-schedule",
-    "--skip-server-warmup",
-)
+
+
+def _arguments(version: str | None) -> Arguments:
+    """Return the arguments of a version of SGLang, and those of KTransformers' copy."""
+    found = arguments_of("sglang", "SGLang", sglang_version(version))
+    for argument in _OF_KTRANSFORMERS:
+        found.by_name.setdefault(argument.names[0], argument)
+    return found
+
+
+# How nodes find each other, and which of them a command starts.
+_OF_NODES = ("--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr", "--nccl-port")
 # How `sglang.launch_server` is read (python/sglang/srt/server_args.py).
 WORDS = LaunchWords(
     example="python -m sglang.launch_server --model-path MODEL",
@@ -179,6 +221,7 @@ WORDS = LaunchWords(
     models=("--model-path", "--model"),
     names={
         "--quantization": _quantization,
+        "--chunked-prefill-size": _chunk,
         "--mamba-ssm-dtype": "--mamba-ssm-cache-dtype",
         "--json-model-override-args": _positions,
         "--tensor-parallel-size": "--tp",
@@ -187,34 +230,20 @@ WORDS = LaunchWords(
             only_if_several("--enable-expert-parallel"),
         ),
         "--speculative-num-draft-tokens": "--speculative-tokens",
-        **dict.fromkeys(("--speculative-algorithm", "--speculative-algo"), _speculation),
+        "--speculative-algorithm": _speculation,
+        "--speculative-eagle-topk": _topk,
         "--speculative-draft-model-path": lambda path: (
             AS_BY_DEFAULT if path == DRAFT_MODEL else ("--speculative-model", path)
         ),
-        **dict.fromkeys(_IGNORED, not_used),
+        **dict.fromkeys(_OF_NODES, as_by_default),
     },
-    unmodelled=(
-        "--cuda-graph-bs",
-        "--disable-cuda-graph",
-        "--enable-symm-mem",
-        "--enable-torch-symm-mem",
-        "--enable-two-batch-overlap",
-        "--moe-dense-tp-size",
-        "--cuda-graph-bs-decode",
-        "--cuda-graph-backend-decode",
-        "--cuda-graph-backend-prefill",
-        "--moe-runner-backend",
-        "--fp8-gemm-backend",
-        "--fp4-gemm-backend",
-        "--enable-flashinfer-trtllm-moe",
-        "--disable-shared-experts-fusion",
-        "--kt-gpu-prefill-token-threshold",
-    ),
+    of_node=("--node-rank",),
     flags={
         "--disable-radix-cache": ("--no-prefix-caching",),
         "--enable-dp-attention": ("--enable-dp-attention",),
         "--enable-ep-moe": ("--enable-expert-parallel",),
-        **dict.fromkeys(_IGNORED_FLAGS, NOT_USED),
+        "--enable-deepep-moe": ("--moe-a2a-backend", "deepep"),
     },
+    arguments=_arguments,
     environment={LONG_CONTEXT: if_on("--allow-long-max-model-len")},
 )

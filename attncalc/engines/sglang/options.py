@@ -1,7 +1,7 @@
 """SGLang's own options, and its arguments."""
 
 from functools import cached_property
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from ...errors import AttncalcError
 from ...options import COUNT, COUNT_OR_ZERO, TEXT, YES_OR_NO, Count, Parser, With, choice
@@ -32,6 +32,13 @@ LORA_MODULES = {
 STATE_SLOTS = {"no_buffer": 3, "extra_buffer": 5, "extra_buffer_lazy": 4, "auto": None}
 # Concurrent requests with a drafter, unless --max-running-requests is given.
 _REQUESTS_DRAFTING = 48
+
+
+def exchanges_tokens(backend: object) -> bool:
+    """Return whether a value of --moe-a2a-backend lets devices exchange tokens, for which SGLang
+    sets --ep-size to --tp-size (moe_hook.py in srt/arg_groups).
+    """
+    return backend not in (None, "", "none")
 
 
 def _modules(text: str, name: str) -> str:
@@ -92,8 +99,13 @@ class SglangOptions(TypedDict, total=False):
     moe_a2a_backend: Annotated[
         str | None,
         TEXT,
-        "How experts exchange tokens; for deepep the default share leaves 2 to 3 GiB.",
+        "How whole experts exchange tokens; for deepep the default share leaves 2 to 3 GiB.",
         With(metavar="NAME"),
+    ]
+    deepep_mode: Annotated[
+        str | None,
+        choice("auto", "normal", "low_latency", metavar="NAME"),
+        "Kernels of DeepEP: both by default, each with buffers.",
     ]
     mamba_radix_cache_strategy: Annotated[
         str | None,
@@ -158,6 +170,7 @@ class SglangArgs(PagedArgs):
     chunked_prefill_size: int | None = None
     cuda_graph_max_bs: int | None = None
     moe_a2a_backend: str | None = None
+    deepep_mode: str | None = None
     mamba_radix_cache_strategy: str | None = None
     max_mamba_cache_size: int | None = None
     enable_hierarchical_cache: bool = False
@@ -181,6 +194,17 @@ class SglangArgs(PagedArgs):
         else:
             asked = self.ple_offload_embedding
         return asked and (self.model_type or "").startswith("qwen4")
+
+    @property
+    def exchanges_tokens(self) -> bool:
+        """Whether the devices exchange tokens, so that each has whole experts and whole shared
+        experts.
+        """
+        return exchanges_tokens(self.moe_a2a_backend)
+
+    @property
+    def split_of_experts(self) -> tuple[Any, ...]:
+        return (*super().split_of_experts, self.exchanges_tokens)
 
     @property
     def caches_on_host(self) -> bool:

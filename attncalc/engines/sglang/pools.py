@@ -15,7 +15,14 @@ from ...quantity import ceil_div, exact_div, renamed, symbol_like
 from ...records import NamedTuple
 from ...units import dtype
 from ..ds_mla import index_key_bytes
-from ..pipeline import LayerCacheSpec, check_stages, cut_into_stages, merge_equal, sum_over_layers
+from ..pipeline import (
+    NO_CACHE,
+    LayerCacheSpec,
+    check_stages,
+    cut_into_stages,
+    merge_equal,
+    sum_over_layers,
+)
 from .options import SglangArgs
 
 # Elements that share an fp32 scale, in an fp8 latent and in an indexer's key.
@@ -113,6 +120,8 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     for cached in cache_specs:
         _check_supported(cached)
     keys = [cached for cached in cache_specs if cached.role in _KEY_ROLES]
+    if not cache_specs:
+        raise AttncalcError(*NO_CACHE)
     if not keys:
         raise NotSupportedError(
             "SGLang sizes its pools by keys or latents, and no layer caches any", _OTHER_ENGINE

@@ -13,11 +13,13 @@ srt/mem_cache/kv_cache_configurator.py in 0.5.23); start-ups in tests/data/sglan
 tests/data/startups.
 """
 
+from collections.abc import Iterator
 from fractions import Fraction
 
 from ...hardware import Gpu
 from ...quantity import Quantity, ceil_div, named, quantity, symbol
 from ...units import BYTES, GIB, human
+from ..deepep import dual_mode_bytes, low_latency_bytes, normal_bytes
 from ..estimate import largest_tensors
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, missed
 from .options import SglangArgs
@@ -61,6 +63,9 @@ _GRAPH = 27 * 2**20
 # Concurrent requests by default, by the tokens of the pool (resolve_max_num_reqs).
 _REQUESTS = 2048
 _MOST_REQUESTS = 4096
+# Tokens of a rank for DeepEP's low-latency kernels
+# (SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK in srt/environ.py).
+_TOKENS_OF_DEEPEP = 128
 # Tokens of a row of the table beyond the context.
 _EXTRA_TOKENS = 4
 
@@ -89,7 +94,8 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     for_aiter = _aiter_reserve(facts, quantity(facts.gpu.memory - before))
     free = facts.gpu.memory - expected
     pool = free * numerator // denominator - facts.weights
-    outside = (_activations(facts), _graphs(facts), _requests(facts, pool))
+    exchange = _exchange(facts)
+    outside = (_activations(facts), _graphs(facts), _requests(facts, pool), *exchange)
     room = free * (denominator - numerator) // denominator
     needed = sum(int(part.expected) for part in outside)
     notes = [
@@ -243,6 +249,28 @@ def _graphs(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
     return RuntimePart(
         "cuda_graphs", "CUDA graphs", int(expected) // 2, expected, int(expected) * 2, source
     )
+
+
+def _exchange(facts: RuntimeFacts[SglangArgs]) -> Iterator[RuntimePart]:
+    """Yield DeepEP's buffers, which are allocated with the first tokens: 128 of a rank for the
+    low-latency kernels (DeepEPBuffer in layers/moe/token_dispatcher/deepep.py).
+    """
+    args = facts.args
+    mlps = [layers.mlp for _, layers in facts.model.plain().groups() if layers.mlp]
+    experts = max((mlp.n_routed for mlp in mlps), default=0)
+    if args.moe_a2a_backend != "deepep" or not experts:
+        return
+    experts += args.num_redundant_experts or 0
+    d_model = facts.whole.main.d_model
+    if args.deepep_mode == "normal":
+        size = normal_bytes(args.tp, d_model)
+    elif args.deepep_mode == "low_latency":
+        size = low_latency_bytes(experts, _TOKENS_OF_DEEPEP, d_model)
+    else:
+        size = dual_mode_bytes(experts, _TOKENS_OF_DEEPEP, args.tp, d_model)
+    source = "DeepEP's csrc/legacy/config.hpp; SGLang's token_dispatcher/deepep.py"
+    high = int(size) + GIB
+    yield RuntimePart("exchange", "buffers of DeepEP", int(size), size, high, source)
 
 
 def _requests(facts: RuntimeFacts[SglangArgs], pool: int) -> RuntimePart:

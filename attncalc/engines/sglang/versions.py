@@ -159,6 +159,15 @@ class SglangVersion(Version):
     )
     # --attn-dp-size replaces --dp-size with --enable-dp-attention, which is deprecated then.
     has_attn_dp_size = since((0, 5, 22), "server_args.py")
+    # Options by which --cuda-graph-max-bs-decode and --mamba-radix-cache-strategy were known; the
+    # old names are gone since 0.5.20.
+    graph_batch_option = by_version(
+        {(): "--cuda-graph-max-bs", (0, 5, 14): "--cuda-graph-max-bs-decode"}, "server_args.py"
+    )
+    state_slots_option = by_version(
+        {(): "--mamba-scheduler-strategy", (0, 5, 14): "--mamba-radix-cache-strategy"},
+        "server_args.py",
+    )
     # kv_cache_quant_algo of modelopt's configs is read.
     reads_modelopt_cache_dtype = since((0, 5, 3), "model_executor/model_runner.py")
     # kv_cache_quant_algo of fp8's configs is read.

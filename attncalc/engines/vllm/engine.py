@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ...hardware import FREE_OF_UNIFIED
 from ...model import ModelSpec, plural
 from ...quantity import Quantity, quantity, symbol
-from ...units import BYTES, count, dtype, human
-from ..base import CacheLayout, Limits
+from ...units import BYTES, GIB, count, dtype, human
+from ..base import CacheLayout, Limits, Pool
 from ..ds_mla import cache_roles, has_pools, picks_latents
 from ..engine import AttentionSplit, Engine, HostCache, Refusal, SmallerStep
-from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
+from ..options import (
+    DraftOptions,
+    ExpertOptions,
+    LoraOptions,
+    PagedOptions,
+    VersionOptions,
+    capability,
+)
+from ..without_cache import StepLayout
 from .architectures import missing_model
 from .backends import missing_backend
 from .encoder import reads
@@ -21,10 +29,12 @@ from .held_weights import extra_weights, has_mla, padded_vocabulary
 from .launch import WORDS, launch
 from .layout import layout
 from .options import VllmArgs, VllmOptions
+from .pooling import refusal_without_cache, step_layout
 from .runtime import runtime
 from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
+    from ..pipeline import LayerCacheSpec
     from .blocks import VllmLayout
 
 # Tokens per step to suggest: the default on small GPUs.
@@ -36,7 +46,7 @@ class Vllm(Engine[VllmArgs]):
     name = "vllm"
     title = "vLLM"
     args = VllmArgs
-    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, VllmOptions)
+    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, ExpertOptions, VllmOptions)
     splits = frozenset({"pp", "dcp"})
     dtype_of_fp32 = "bf16"  # _resolve_auto_dtype in config/model.py
     larger_shares = ("0.95",)
@@ -45,6 +55,7 @@ class Vllm(Engine[VllmArgs]):
     step_sizes = (512, 1024, 2048, 4096, 8192, 16384, 32768)
     without_graphs = "enforce_eager"
     running_option = "--max-num-seqs"
+    step_option = ("max_num_batched_tokens", "--max-num-batched-tokens")
     host_cache_option = "--kv-offloading-size"
     disk_tip = "vLLM has it with --kv-transfer-config, or in LMCache"
     data_parallel = True
@@ -53,11 +64,37 @@ class Vllm(Engine[VllmArgs]):
     has_extra_weights = True
     releases = RELEASES
     long_context_variable = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-    layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
     commands = (WORDS,)
     extra_weights = staticmethod(extra_weights)
+
+    def too_small_message(self, args: VllmArgs, pool: Pool, memory: int, context: int) -> str:
+        """Return the message of _check_enough_kv_cache_memory (v1/core/kv_cache_utils.py), without
+        the longest context; of V0, that of raise_if_cache_size_invalid (worker/worker.py).
+        """
+        if memory <= 0:
+            return (
+                "ValueError: No available memory for the cache blocks. Try increasing "
+                "`gpu_memory_utilization` when initializing the engine."
+            )
+        if args.version.v0:
+            return (
+                f"ValueError: The model's max seq len ({context}) is larger than the maximum "
+                f"number of tokens that can be stored in KV cache ({int(pool.tokens)})."
+            )
+        needed = int(pool.figure("kv_bytes_per_sequence"))
+        models = "models's"
+        if args.version.refuses_the_models_length:
+            models = "model's"
+        sizes = [f"{size / GIB:.2f}" for size in (needed, memory)]
+        if args.version.trims_refused_sizes:
+            sizes = [str(float(size)) for size in sizes]
+        return (
+            f"ValueError: To serve at least one request with the {models} max seq len ({context}), "
+            f"({sizes[0]} GiB KV cache is needed, which is larger than the available KV cache "
+            f"memory ({sizes[1]} GiB)."
+        )
 
     def checkpoint_cache_dtype(
         self, model: ModelSpec, version: str | None, device: str = ""
@@ -96,10 +133,27 @@ class Vllm(Engine[VllmArgs]):
             return model.kv_dtype
         return None
 
-    def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+    def half_of_fp32(self, *, pools: bool) -> str | None:
+        """Return fp16 for a pooling model (_resolve_auto_dtype in config/model.py)."""
+        if pools:
+            return "fp16"
+        return self.dtype_of_fp32
+
+    def layout(self, specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout | StepLayout:
+        if args.without_cache:
+            return step_layout(args)
+        return layout(specs, args)
+
+    def divide(self, model: ModelSpec, args: VllmArgs) -> ModelSpec:
         from ..expert_parallel import divide_experts  # most models are on one rank
 
-        return divide_experts(model, tp, ranks, expert_parallel=expert_parallel)
+        return divide_experts(
+            model,
+            args.tp,
+            args.dp,
+            expert_parallel=args.enable_expert_parallel,
+            redundant=args.num_redundant_experts or 0,
+        )
 
     def share(self, args: VllmArgs, devices: int) -> str:
         return args.version.utilization
@@ -111,6 +165,8 @@ class Vllm(Engine[VllmArgs]):
         return args.version.counts_other_processes
 
     def least_blocks(self, layout: CacheLayout) -> int:
+        if isinstance(layout, StepLayout):
+            return 0
         args = cast("VllmLayout", layout).args
         states = cast("VllmLayout", layout).states
         is_checked = states and args.version.needs_block_per_sequence and not args.enforce_eager
@@ -161,6 +217,15 @@ class Vllm(Engine[VllmArgs]):
         )
 
     def host_notes(self, args: VllmArgs) -> Iterator[str]:
+        draft = args.speculative_model
+        # of Qwen3-32B's drafters 1.46 GiB are counted, and one with its own embedding holds 2.91
+        # (_maybe_share_embeddings in v1/spec_decode/llm_base_proposer.py)
+        if draft and draft.shared_tables and draft.model and draft.model.stored is None:
+            yield (
+                "warning: a drafter's checkpoint with an embedding of its own keeps it beside the "
+                "model's, of the same size, unless the two are equal: vLLM logs 'distinct "
+                "embed_tokens weights'. Its files, instead of its config.json, count it."
+            )
         if args.cpu_offload_gb:
             size = human(args.cpu_offload_gb, BYTES)
             yield (
@@ -177,14 +242,12 @@ class Vllm(Engine[VllmArgs]):
         With LMCache each GPU has a part of it, and latents of MLA are in the first GPU's
         (save_only_first_rank).
         """
-        if not args.kv_offloading_size:
+        if not args.caches_on_host:
             return None
-        offloads_once = (
-            cast("VllmLayout", layout).offloads_once and args.kv_offloading_backend != "lmcache"
-        )
+        offloads_once = cast("VllmLayout", layout).offloads_once and not args.offloads_to_lmcache
         copies = 1 if offloads_once else args.tp * args.pp
         size = symbol(
-            "kv_offloading_size", args.kv_offloading_size, "bytes of host memory for all GPUs"
+            "kv_offloading_size", args.offloaded_size, "bytes of host memory for all GPUs"
         )
         return HostCache(
             quantity(size // symbol("copies", copies, "GPUs whose caches are stored")), copies
@@ -219,7 +282,12 @@ class Vllm(Engine[VllmArgs]):
                 "an indexer picks on GPUs of compute capability 12",
                 "Use vLLM 0.24 or later and leave --kv-dtype out: the default is fp8_ds_mla there.",
             )
-        missing = missing_model(model, args)
+        missing = (
+            missing_model(model, args)
+            or refusal_without_cache(args)
+            or _refused_connector(args)
+            or _refused_experts(args)
+        )
         if missing:
             return missing
         if args.device.startswith(("NVIDIA", "AMD")):
@@ -242,6 +310,41 @@ class Vllm(Engine[VllmArgs]):
         ranks = args.tp * dp
         fields = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
         return AttentionSplit(f"--tp 1 --dp {ranks} --enable-expert-parallel", fields)
+
+
+def _refused_experts(args: VllmArgs) -> Refusal | None:
+    """Return why experts cannot be moved or copied, or get no tokens (ParallelConfig in
+    config/parallel.py).
+    """
+    backend = args.all2all_backend
+    known = args.version.all2all_backends
+    if backend and backend not in known:
+        return Refusal(
+            f"vLLM {args.version.name} has no --all2all-backend {backend}",
+            f"Use one of {', '.join(sorted(known))}.",
+        )
+    if args.num_redundant_experts and not args.enable_eplb:
+        return Refusal("redundant experts need --enable-eplb", "Add it.")
+    if args.enable_eplb and not args.enable_expert_parallel:
+        return Refusal("--enable-eplb needs --enable-expert-parallel", "Add it.")
+    if args.enable_eplb and args.tp * args.dp == 1:
+        return Refusal(
+            "--enable-eplb moves experts between GPUs, and there is one", "Leave it out."
+        )
+    return None
+
+
+def _refused_connector(args: VllmArgs) -> Refusal | None:
+    """Return that a connector needs the hybrid KV-cache manager off, and it is on
+    (KVConnectorFactory.create_connector).
+    """
+    if args.supports_hybrids or args.without_hybrid_manager:
+        return None
+    return Refusal(
+        f"{args.connector_name} of vLLM {args.version.name} does not support the hybrid KV-cache "
+        "manager, which is on",
+        "Add --disable-hybrid-kv-cache-manager.",
+    )
 
 
 ENGINE = Vllm()

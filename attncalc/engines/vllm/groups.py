@@ -43,11 +43,18 @@ def group_layers(specs: Sequence[KVCacheSpec], args: VllmArgs) -> tuple[KVCacheG
     Raises AttncalcError if this version cannot group such layers.
     """
     version = args.version
-    promote = args.disable_hybrid_kv_cache_manager
+    promote = args.without_hybrid_manager
     specs = _promote_windows(specs, version, promote=promote)
     if _is_one_group(specs, version):
         return (KVCacheGroup(tuple(range(len(specs))), tuple(specs)),)
-    if promote or not version.groups_hybrids:
+    if promote:
+        raise NotSupportedError(
+            f"vLLM {version.name} supports only layers of one kind without its hybrid KV-cache "
+            "manager, and this model has several",
+            "leave out --disable-hybrid-kv-cache-manager, or the connector of the cache that needs "
+            "it",
+        )
+    if not version.groups_hybrids:
         raise _unsupported(
             version, "supports only layers of one kind here, and this model has several"
         )

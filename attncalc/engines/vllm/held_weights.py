@@ -347,19 +347,37 @@ def _mxfp4_tensors(model: ModelSpec, args: VllmArgs, d_model: int, d_ff: int) ->
 
     Marlin and TensorRT-LLM pad the hidden size to 256 and the width of an expert to 128
     (mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py), AMD's
-    kernels both to 256, Intel's nothing. triton_kernels pads by its own layouts.
+    kernels both to 256, or to 128 in newer versions, Intel's nothing. triton_kernels pads by its
+    own layouts.
     """
     if _runs_triton(model, args):
         return _triton_tensors(args.version, d_model, d_ff)
     device = args.device.lower()
     steps = (256, 128)
     if any(name in device for name in ("amd", "mi2", "mi3", "instinct", "radeon")):
-        steps = 256, 256
+        step = _step_of_amd(model, args, device)
+        steps = step, step
     elif args.is_intel:
         steps = 1, 1
     d_model = _aligned(d_model, steps[0])
     d_ff = _aligned(d_ff, steps[1])
     return [d_model * d_ff, d_model * d_ff // 16, d_model * d_ff // 2, d_model * d_ff // 32]
+
+
+def _step_of_amd(model: ModelSpec, args: VllmArgs, device: str) -> int:
+    """Return the multiple to which AMD's kernels pad MXFP4 experts.
+
+    It is 128 for SiLU and SiTU in AITER's kernel, which runs on the MI350 and newer, and from 0.31
+    on for the MI300 too. With 8 GPUs the 384 of Kimi-K3 and DeepSeek-V4-Pro are 512 otherwise, a
+    third more. gpt-oss has another activation.
+    """
+    version = args.version
+    is_cdna4 = any(name in device for name in ("mi350", "mi355"))
+    if model.model_type == "gpt_oss":
+        return 256
+    if version.pads_mxfp4_of_amd_less or (is_cdna4 and version.pads_mxfp4_of_aiter_less):
+        return 128
+    return 256
 
 
 def _runs_triton(model: ModelSpec, args: VllmArgs) -> bool:

@@ -3,12 +3,19 @@
 import contextlib
 import json
 import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
+from ...errors import AttncalcError
 from ...options import COUNT, options_of
-from ...units import GIB, usual_dtype
+from ...units import GIB, hyphens, truncate, usual_dtype
+from ..arguments import Arguments, arguments_of
 from ..launch import (
     DRAFT_MODEL,
+    FIRST_NODE,
+    NEXT_NODE,
+    PORT,
     TORCH_NAMES,
     Flags,
     LaunchFacts,
@@ -16,6 +23,7 @@ from ..launch import (
     check_drafter_layers,
     dtype_flags,
     flag,
+    nodes_of,
     own_flags,
     torch_name,
 )
@@ -23,18 +31,20 @@ from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions, PagedOptions
 from ..pasted import (
     AS_BY_DEFAULT,
+    NOT_COMPUTED,
     NOT_USED,
     OF_EACH_GPU,
     LaunchWords,
     Meaning,
     Reading,
+    as_by_default,
     check_only_positions,
     if_on,
-    not_used,
 )
 from .options import (
     DRAFTER_KEYS,
     DRAFTER_LAYERS,
+    GATHERED,
     TURBOQUANT,
     VARIABLES,
     VllmArgs,
@@ -54,20 +64,36 @@ _CACHE_DTYPES = {
 _LMCACHE = ("--kv-offloading-backend", "lmcache")
 # {LMCache's name of a tier: the options of its size}.
 _LMCACHE_TIERS = {"cpu": (*_LMCACHE, "--kv-offloading-size"), "disk": ("--disk-size",)}
+# Levels of an argument's keys: '--compilation-config.pass_config.fuse_norm_quant' has two.
+_MOST_KEYS = 16
+# The name of an argument, which a negative number is not.
+_OPTION = re.compile("--?[A-Za-z]")
 _LMCACHE_SIZE = re.compile(r"^max_local_(cpu|disk)_size *: *(\d+(?:\.\d+)?)", re.MULTILINE)
 
 
 def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'vllm serve Qwen/Qwen3-8B --max-model-len 40960
-    --kv-cache-dtype fp8'.
+    --kv-cache-dtype fp8'. A server of several nodes has a command for each.
     """
     args: VllmArgs = facts.args
     if args.offline:  # Python starts it
         raise NoCommandError
-    for variable, name in VARIABLES.items():
-        value = getattr(args, name)
-        if value != getattr(VllmArgs, name):
-            yield f"{variable}={int(value)}"
+    per_node = args.gpus_per_node
+    nodes = nodes_of(args.tp * args.pp * facts.ranks, args, per_node)
+    if facts.ranks > 1 and per_node % (args.tp * args.pp):
+        nodes = 1  # a rank of several nodes
+    if facts.ranks == 1 and not args.version.has_nnodes:
+        nodes = 1  # Ray starts the workers of the others
+    for node in range(nodes):
+        if node:
+            yield NEXT_NODE
+        yield from _command(facts, node, nodes)
+
+
+def _command(facts: LaunchFacts, node: int, nodes: int) -> Flags:
+    """Yield the words of the command of one node."""
+    args: VllmArgs = facts.args
+    yield from _variables(args)
     yield from ("vllm", "serve", facts.served)
     yield from flag("--revision", facts.revision)
     yield from dtype_flags(facts, _CACHE_DTYPES)
@@ -78,12 +104,18 @@ def launch(facts: LaunchFacts) -> Flags:
     # Ranks of vLLM's data parallelism divide the experts of a mixture, which replicas do not: one
     # command per replica.
     yield from flag("--data-parallel-size", facts.ranks, 1)
+    if nodes > 1:
+        yield from _of_node(facts, node, nodes)
+    elif facts.ranks > 1:
+        yield from flag("--data-parallel-size-local", args.data_parallel_size_local)
     if facts.expert_parallel:
         yield "--enable-expert-parallel"
+    yield from _balance(args)
+    yield from _exchange(args)
     yield from flag("--gpu-memory-utilization", facts.share)
     yield from flag("--kv-cache-memory-bytes", facts.kv_memory)
     in_gib = {
-        "--swap-space": args.swap_space,
+        "--swap-space": args.swap_space if args.version.has_swap_space else None,
         "--cpu-offload-gb": args.cpu_offload_gb,
         "--kv-offloading-size": args.kv_offloading_size,
     }
@@ -94,6 +126,8 @@ def launch(facts: LaunchFacts) -> Flags:
         *VARIABLES.values(),
         "max_num_seqs",
         "warm_start",
+        "all2all_backend",
+        "data_parallel_size_local",
         "kv_offloading_backend",
         "speculative_config",
         *sizes,
@@ -109,6 +143,56 @@ def launch(facts: LaunchFacts) -> Flags:
     if args.kv_offloading_size:  # native is the default of newer versions
         yield from ("--kv-offloading-backend", args.kv_offloading_backend or "native")
     yield from _drafts(args, facts.draft)
+
+
+def _variables(args: VllmArgs) -> Flags:
+    """Yield the environment variables before the command."""
+    if args.exchange != GATHERED and not args.version.has_all2all_option:
+        yield f"VLLM_ALL2ALL_BACKEND={args.exchange}"
+    for variable, name in VARIABLES.items():
+        value = getattr(args, name)
+        if value != getattr(VllmArgs, name):
+            yield f"{variable}={int(value)}"
+
+
+def _of_node(facts: LaunchFacts, node: int, nodes: int) -> Flags:
+    """Yield how one of several nodes finds the first, and which ranks it has."""
+    args: VllmArgs = facts.args
+    if facts.ranks > 1:
+        local = args.gpus_per_node // (args.tp * args.pp)
+        yield from ("--data-parallel-size-local", local)
+        yield from ("--data-parallel-address", FIRST_NODE, "--data-parallel-rpc-port", PORT)
+        if node:
+            yield from ("--data-parallel-start-rank", node * local)
+    else:
+        yield from ("--nnodes", nodes, "--node-rank", node, "--master-addr", FIRST_NODE)
+    if node:
+        yield "--headless"
+
+
+def _exchange(args: VllmArgs) -> Flags:
+    """Yield how experts get tokens, unless it is vLLM's own way."""
+    if args.exchange != GATHERED and args.version.has_all2all_option:
+        yield from ("--all2all-backend", args.exchange)
+
+
+def _balance(args: VllmArgs) -> Flags:
+    """Yield the options of EPLB; --num-redundant-experts was one of its own."""
+    if args.enable_eplb:
+        yield "--enable-eplb"
+    if args.num_redundant_experts and args.version.has_eplb_config:
+        config = {"num_redundant_experts": args.num_redundant_experts}
+        yield from ("--eplb-config", json.dumps(config))
+    elif args.num_redundant_experts:
+        yield from ("--num-redundant-experts", args.num_redundant_experts)
+
+
+def _read_balance(text: str) -> Meaning:
+    """Return the copies of experts in --eplb-config. Raises AttncalcError if it is no object."""
+    config = json_object(text, "--eplb-config", """give '{"num_redundant_experts": 32}'""")
+    if "num_redundant_experts" not in config:
+        return NOT_USED
+    return ("--num-redundant-experts", str(config["num_redundant_experts"]))
 
 
 def _drafts(args: VllmArgs, draft: str | None) -> Flags:
@@ -166,23 +250,6 @@ def _read_lmcache(path: str) -> Meaning:
     return words or NOT_USED
 
 
-def _read_connector(text: str) -> Meaning:
-    """Return where --kv-transfer-config stores the cache, as options of `attncalc fit`. One without
-    a size is not used.
-    """
-    with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
-        config = json.loads(text)
-        sizes = config.get("kv_connector_extra_config") or {}
-        if config["kv_connector"].startswith("LMCache") and "lmcache.max_local_cpu_size" in sizes:
-            return (
-                *_LMCACHE_TIERS["cpu"],
-                f"{float(sizes['lmcache.max_local_cpu_size']):g}{OF_EACH_GPU}",
-            )
-        if config["kv_connector"] == "OffloadingConnector" and "cpu_bytes_to_use" in sizes:
-            return ("--kv-offloading-size", f"{int(sizes['cpu_bytes_to_use']) / GIB:g}")
-    return NOT_USED
-
-
 def _read_quantization(method: str) -> Meaning:
     """Return the dtype to which vLLM converts the weights as it loads them. Other methods are not
     used: they must be the checkpoint's own, which is read.
@@ -190,6 +257,13 @@ def _read_quantization(method: str) -> Meaning:
     if method in ("fp8", "bitsandbytes"):
         return ("--weights-dtype", usual_dtype(method) or "")
     return NOT_USED
+
+
+def _read_context(tokens: str) -> Meaning:
+    """Return the context; -1 is the longest that fits, as 'auto'."""
+    if tokens in ("-1", "auto"):
+        return AS_BY_DEFAULT
+    return ("--context", tokens)
 
 
 def _read_overrides(overrides: str) -> Meaning:
@@ -219,35 +293,99 @@ def _of_image(version: str) -> tuple[str, ...]:
     return AS_BY_DEFAULT
 
 
-# Options with a value that change no figure; --mm-processor-cache-gb is of the host.
-_IGNORED = (
-    "--tokenizer",
-    "--tokenizer-mode",
-    "--api-server-count",
-    "--override-generation-config",
-    "--max-logprobs",
-    "--max-seq-len-to-capture",
-    "--max-log-len",
-    "--mm-processor-kwargs",
-    "--mm-encoder-attn-backend",
-    "--mm-processor-cache-gb",
-    "--max-num-partial-prefills",
-    "--max-parallel-loading-workers",
-    "--lora-modules",
-    "--distributed-executor-backend",
+def _spelled(words: Sequence[str]) -> list[str]:
+    """Return the words as vLLM's parser rewrites them (FlexibleArgumentParser in
+    utils/argparse_utils.py): hyphens in names, and the keys of an object as its JSON.
+
+    '--x_y.a 1 --x-y.b.c 2' is '--x-y {"a": 1, "b": {"c": 2}}'.
+    """
+    found: list[str] = []
+    objects: dict[str, dict[str, Any]] = {}
+    rest = [*reversed(words)]
+    while rest:
+        word = rest.pop()
+        name, equals, value = word.partition("=")
+        if not _OPTION.match(name):
+            found.append(word)
+        elif "." in name:
+            if not equals:
+                value = rest.pop() if rest else ""
+            key, *keys = name.split(".", _MOST_KEYS)
+            _set_key(objects.setdefault(hyphens(key), {}), keys, value)
+        else:
+            found.append(hyphens(name) + equals + value)
+    for name, keys_of_object in objects.items():
+        try:
+            found += [name, json.dumps(keys_of_object)]
+        except RecursionError:
+            raise AttncalcError(
+                f"{truncate(name)} of the command has too many levels", "give fewer"
+            ) from None
+    return found
+
+
+def _set_key(found: dict[str, Any], keys: list[str], value: str) -> None:
+    """Set a key, at the end of `keys`, to a value as JSON or text; 'a+' adds to the list of a."""
+    *outer, last = keys
+    for key in outer:
+        inner = found.setdefault(key, {})
+        if not isinstance(inner, dict):
+            inner = found[key] = {}
+        found = inner
+    if last.endswith("+"):
+        listed = found.setdefault(last[:-1], [])
+        if isinstance(listed, list):
+            listed += value.split(",")
+        return
+    found[last] = value
+    with contextlib.suppress(ValueError, RecursionError):
+        found[last] = json.loads(value)
+
+
+def _arguments(version: str | None) -> Arguments:
+    """Return the arguments of a version of vLLM, with -O, which its parser replaces."""
+    found = arguments_of("vllm", "vLLM", vllm_version(version))
+    level = found.by_name.get("--optimization-level")
+    if level:
+        found.by_name.setdefault("-O", level)
+    return found
+
+
+def _unsaid(options: Collection[str]) -> Sequence[str]:
+    """Return vLLM's own way of giving experts the tokens of data-parallel ranks, unless the command
+    has another: only a question of options has that of vLLM's guide.
+    """
+    if {"--dp", "--enable-expert-parallel"} <= {*options}:
+        return ("--all2all-backend", GATHERED)
+    return AS_BY_DEFAULT
+
+
+# Options of one of several nodes, which change no figure: how nodes find each other, and which of
+# them a command starts.
+_OF_NODES = (
+    "--data-parallel-address",
+    "-dpa",
+    "--data-parallel-rpc-port",
+    "-dpp",
+    "--data-parallel-backend",
+    "-dpb",
+    "--data-parallel-start-rank",
+    "-dpr",
+    "--data-parallel-rank",
+    "-dpn",
+    "--nnodes",
+    "-n",
+    "--node-rank",
+    "-r",
+    "--master-addr",
+    "--master-port",
 )
-_IGNORED_FLAGS = (
-    "--trust-remote-code",
-    "--enable-chunked-prefill",
-    "--no-enable-chunked-prefill",
-    "--enable-auto-tool-choice",
-    "--disable-log-requests",
-    "--disable-log-stats",
-    "--no-enable-log-requests",
-    "--enable-reasoning",
-    "--enable-prompt-tokens-details",
-    "--disable-custom-all-reduce",
-    "--enable-eplb",
+_FLAGS_OF_NODES = (
+    "--headless",
+    "--data-parallel-hybrid-lb",
+    "-dph",
+    "--data-parallel-external-lb",
+    "-dpe",
 )
 # How `vllm serve` is read (vllm/engine/arg_utils.py).
 WORDS = LaunchWords(
@@ -258,26 +396,35 @@ WORDS = LaunchWords(
     ),
     models=("--model",),
     of_image=_of_image,
+    unsaid=_unsaid,
     names={
+        "--max-model-len": _read_context,
         "--quantization": _read_quantization,
         "-q": _read_quantization,
         "--speculative-config": _read_speculation,
         "-sc": _read_speculation,
-        "--kv-transfer-config": _read_connector,
+        "--eplb-config": _read_balance,
         "--hf-overrides": _read_overrides,
         "--rope-scaling": lambda scaling: ("--allow-long-max-model-len",),
-        **dict.fromkeys(_IGNORED, not_used),
+        "--spec-method": lambda method: _read_speculation(json.dumps({"method": method})),
+        "--spec-model": "--speculative-model",
+        "--spec-tokens": "--speculative-tokens",
+        **dict.fromkeys(_OF_NODES, as_by_default),
     },
+    of_node=("--headless", "--data-parallel-start-rank", "--node-rank"),
     unmodelled=(
-        "--compilation-config",
-        "-cc",
-        "--cuda-graph-sizes",
-        "--attention-backend",
         "VLLM_ATTENTION_BACKEND",
         "VLLM_ALLREDUCE_USE_FLASHINFER",
         "VLLM_USE_NCCL_SYMM_MEM",
     ),
-    flags=dict.fromkeys(_IGNORED_FLAGS, NOT_USED),
+    # without it a step has the tokens of a whole prompt
+    flags={
+        "--enable-chunked-prefill": AS_BY_DEFAULT,
+        "--no-enable-chunked-prefill": NOT_COMPUTED,
+        **dict.fromkeys(_FLAGS_OF_NODES, AS_BY_DEFAULT),
+    },
+    arguments=_arguments,
+    spelled=_spelled,
     environment={
         "LMCACHE_CONFIG_FILE": _read_lmcache,
         "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),
@@ -286,6 +433,7 @@ WORDS = LaunchWords(
             f"{size}{OF_EACH_GPU}",
         ),
         **{variable: _variable(name) for variable, name in VARIABLES.items()},
+        "VLLM_ALL2ALL_BACKEND": "--all2all-backend",
         "VLLM_USE_V1": lambda value: ("--engine-version", "v0") if value == "0" else AS_BY_DEFAULT,
     },
 )

@@ -383,8 +383,9 @@ def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs, *, shares_pools:
             f"{sizes[0]} tokens here",
             "leave --block-size out",
         )
-    if args.disable_hybrid_kv_cache_manager:
+    if args.without_hybrid_manager:
         raise NotSupportedError(
-            "--disable-hybrid-kv-cache-manager is not supported for compressed attention",
-            "leave it out",
+            "compressed attention needs the hybrid KV-cache manager, which "
+            "--disable-hybrid-kv-cache-manager or a connector turns off",
+            "leave them out, or use --no-disable-hybrid-kv-cache-manager",
         )

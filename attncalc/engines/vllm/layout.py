@@ -91,7 +91,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
             staged += [(args.pp - 1, spec) for spec in drafter]
 
     groups, groups_by_stage = _group_by_stage(staged, args)
-    if args.caches_on_host:
+    if args.kv_offloading_size:
         args.version.require("has_kv_offloading", "vLLM", "--kv-offloading-size")
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
@@ -353,10 +353,11 @@ def _notes(
     if args.kv_dtype.name in TURBOQUANT:
         ends = "" if states else " The first and the last two layers stay in 16 bits."
         yield f"TurboQuant's workspaces are not counted.{ends}"
+    yield from _connector_notes(kinds, args)
     if not states:
         yield from _latent_notes(args, roles)
     yield from transformers_note(args)
-    yield from _device_notes(kinds, args)
+    yield from _device_notes(kinds, args, roles)
     if not args.version.source_was_read:
         yield (
             "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was "
@@ -385,6 +386,21 @@ def _notes(
             "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this "
             "version."
         )
+
+
+def _connector_notes(kinds: Set[Kind], args: VllmArgs) -> Iterator[str]:
+    """Yield that a connector makes windows as large as full attention, and how to avoid it."""
+    is_given = args.disable_hybrid_kv_cache_manager
+    if is_given or not args.without_hybrid_manager or not kinds & {"sliding", "chunked"}:
+        return
+    if args.supports_hybrids:
+        remedy = " --no-disable-hybrid-kv-cache-manager keeps it on."
+    else:
+        remedy = ""
+    yield (
+        f"--kv-transfer-config: with {args.connector_name} vLLM {args.version.name} turns its "
+        f"hybrid KV-cache manager off, so that sliding windows store the whole context.{remedy}"
+    )
 
 
 def _state_note(args: VllmArgs, states: StateBlocks) -> str:
@@ -423,14 +439,21 @@ def _latent_notes(args: VllmArgs, roles: Set[str]) -> Iterator[str]:
         yield f"{whose}; --block-size sets others."
 
 
-def _device_notes(kinds: Set[Kind], args: VllmArgs) -> Iterator[str]:
-    """Yield assumptions about the device, if it is unknown or from another vendor than NVIDIA and
-    AMD.
+def _device_notes(kinds: Set[Kind], args: VllmArgs, roles: Set[str]) -> Iterator[str]:
+    """Yield what an indexer needs on AMD's GPUs, and assumptions about the device, if it is unknown
+    or from another vendor than NVIDIA and AMD.
     """
     if args.device and not args.device.startswith(("NVIDIA", "AMD")):
         yield (
             f"This is vLLM's layout on NVIDIA and AMD GPUs; its backend for {args.device} may "
             "differ."
+        )
+    has_own = args.version.indexes_on_cdna4_without_aiter and "MI35" in args.device
+    picks_latents = roles >= {"indexer", "latent"} or "index_pools" in roles
+    if args.device.startswith("AMD") and picks_latents and not has_own:
+        yield (
+            f"warning: on this GPU vLLM {args.version.name} runs the indexer with AITER only: it "
+            "does not start without VLLM_ROCM_USE_AITER=1."
         )
     device_unknown = args.device_memory is None and args.max_num_batched_tokens is None
     if device_unknown and kinds & {"sliding", "chunked", "cross"}:

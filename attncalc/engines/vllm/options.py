@@ -25,8 +25,46 @@ _TOKENS_OF_VIDEO = 32 * (70 + 2 + 6)
 # Dtypes of TurboQuant. turboquant_k3v4_nc is left out: its K and V have 3.5 bits on average.
 TURBOQUANT = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_3bit_nc")
 
+# vLLM's own value of --all2all-backend: each rank gets the tokens of all.
+GATHERED = "allgather_reducescatter"
+# The value of vLLM's guide for experts on several nodes ("multi-node prefill" in
+# docs/serving/expert_parallel_deployment.md).
+DEEPEP = "deepep_high_throughput"
+# Values with which each expert has a place for the most tokens of every rank.
+BATCHED = ("deepep_low_latency", "nixl_ep", "pplx")
+# {another name: the value}.
+_SAME_BACKEND = {
+    "naive": GATHERED,
+    "flashinfer_all2allv": "flashinfer_nvlink_two_sided",
+    "passthrough": GATHERED,
+}
+_BACKENDS = (
+    GATHERED,
+    DEEPEP,
+    "deepep_v2",
+    *BATCHED,
+    "flashinfer_nvlink_one_sided",
+    "flashinfer_nvlink_two_sided",
+    "mori",
+    "mori_high_throughput",
+    "mori_low_latency",
+    "moonep",
+    "naive",
+    "flashinfer_all2allv",
+)
+# Tokens of a step by default with a value of `BATCHED`
+# (DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP in config/scheduler.py).
+_TOKENS_OF_BATCHED = 256
 # Values of --task, as which --runner was known until 0.10.
 _POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
+# {connector of --kv-transfer-config: the key of the size of its cache in host memory}. LMCache's is
+# in GiB, for one GPU; the other is in bytes, for all GPUs.
+SIZES_OF_CONNECTORS = {
+    "LMCacheConnectorV1": "lmcache.max_local_cpu_size",
+    "OffloadingConnector": "cpu_bytes_to_use",
+}
+# A size that no host has, in bytes.
+_MOST_SIZE = 2**60
 # {key of --speculative-config: the option that figures read instead}.
 DRAFTER_KEYS = {"num_speculative_tokens": "--speculative-tokens", "model": "--speculative-model"}
 # {method: layers of a drafter that is part of the model's release
@@ -76,6 +114,29 @@ def _speculation(text: str, name: str) -> str:
     return json.dumps(found)
 
 
+def _connector(text: str, name: str) -> str:
+    """Return --kv-transfer-config as JSON. Raises AttncalcError if it is no object, names no
+    connector, or has a size that is no number.
+    """
+    tip = """give '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'"""
+    found = json_object(text, name, tip)
+    if not isinstance(found.get("kv_connector"), str):
+        raise AttncalcError(f"{name}: it names no kv_connector", tip)
+    sizes = found.get("kv_connector_extra_config", {})
+    if not isinstance(sizes, dict):
+        raise AttncalcError(f"{name}: kv_connector_extra_config is not an object", tip)
+    parts = sizes.get("connectors", [])
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise AttncalcError(f"{name}: connectors is not a list of objects", tip)
+    for key in SIZES_OF_CONNECTORS.values():
+        if not isinstance(sizes.get(key, 1), int | float) or not 0 < sizes.get(key, 1) < _MOST_SIZE:
+            raise AttncalcError(
+                f"{name}: {truncate(json.dumps(sizes[key]))} of {key} is not a size",
+                "give a number above 0",
+            )
+    return json.dumps(found)
+
+
 def _limits(text: str, name: str) -> str:
     """Return the limits per prompt as vLLM's JSON: '{"image": 0}' for {"image": {"count": 0}}.
 
@@ -107,6 +168,9 @@ VARIABLES = {
     "VLLM_FUSED_MOE_CHUNK_SIZE": "fused_moe_chunk_size",
     "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB": "sparse_indexer_max_logits_mb",
     "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": "flashinfer_workspace_buffer_size",
+    "VLLM_USE_DEEP_GEMM": "use_deep_gemm",
+    "VLLM_DEEPEP_BUFFER_SIZE_MB": "deepep_buffer_size_mb",
+    "VLLM_MOE_DP_CHUNK_SIZE": "moe_dp_chunk_size",
 }
 
 
@@ -118,7 +182,19 @@ class VllmOptions(TypedDict, total=False):
         Count | None, COUNT, "Sequences per step. Default: by the GPU.", With(common=True)
     ]
     enforce_eager: Annotated[bool, "No CUDA graphs, which take memory from 0.20 on."]
-    disable_hybrid_kv_cache_manager: Annotated[bool, "Store sliding windows as full attention."]
+    disable_hybrid_kv_cache_manager: Annotated[
+        bool | None,
+        YES_OR_NO,
+        "Whether sliding windows are stored as full attention. Default: as the connector of "
+        "--kv-transfer-config needs.",
+    ]
+    kv_transfer_config: Annotated[
+        str | Mapping[str, Any] | None,
+        Parser(_connector, "JSON"),
+        'A connector of the cache, as \'{"kv_connector": "NixlConnector"}\'. Some turn the '
+        "hybrid KV-cache manager off.",
+        With(axis=False),
+    ]
     swap_space: Annotated[
         float | str | None, GIBIBYTES_OR_ZERO, "Before V1: host memory for swapped blocks."
     ]
@@ -192,6 +268,29 @@ class VllmOptions(TypedDict, total=False):
     flashinfer_workspace_buffer_size: Annotated[
         Count | None, COUNT, "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, in bytes. Default: 394 MiB."
     ]
+    all2all_backend: Annotated[
+        str | None,
+        choice(*_BACKENDS, metavar="NAME"),
+        "How whole experts get the tokens of other ranks. Default: that of vLLM; on several nodes "
+        "deepep_high_throughput.",
+    ]
+    data_parallel_size_local: Annotated[
+        Count | None,
+        COUNT,
+        "Data-parallel ranks of one node. Default: as many as it has GPUs for.",
+        With(also="-dpl"),
+    ]
+    use_deep_gemm: Annotated[
+        bool | None,
+        YES_OR_NO,
+        "VLLM_USE_DEEP_GEMM: experts in FP8 run in DeepGEMM. Default: by version and GPU.",
+    ]
+    deepep_buffer_size_mb: Annotated[
+        Count | None, COUNT, "VLLM_DEEPEP_BUFFER_SIZE_MB, in MiB. Default: 1,024."
+    ]
+    moe_dp_chunk_size: Annotated[
+        Count | None, COUNT, "VLLM_MOE_DP_CHUNK_SIZE, up to 0.19. Default: 256."
+    ]
     warm_start: Annotated[
         bool | None,
         YES_OR_NO,
@@ -229,7 +328,8 @@ class VllmArgs(PagedArgs):
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
     enforce_eager: bool = False
-    disable_hybrid_kv_cache_manager: bool = False
+    disable_hybrid_kv_cache_manager: bool | None = None
+    kv_transfer_config: str | None = None
     swap_space: int | None = None
     cpu_offload_gb: int | None = None
     kv_offloading_size: int | None = None
@@ -248,6 +348,11 @@ class VllmArgs(PagedArgs):
     fused_moe_chunk_size: int | None = None
     sparse_indexer_max_logits_mb: int | None = None
     flashinfer_workspace_buffer_size: int | None = None
+    all2all_backend: str | None = None
+    data_parallel_size_local: int | None = None
+    use_deep_gemm: bool | None = None
+    deepep_buffer_size_mb: int | None = None
+    moe_dp_chunk_size: int | None = None
     warm_start: bool | None = None
     max_loras: int | None = None
     runner: str | None = None
@@ -258,6 +363,11 @@ class VllmArgs(PagedArgs):
         return bool(self.cpu_offload_gb or self.enable_lora)
 
     @property
+    def pools(self) -> bool:
+        """Whether the pooling runner runs the model, which samples no tokens."""
+        return self.without_cache or self.runner == "pooling"
+
+    @property
     def lookups_on_host(self) -> bool:
         """Whether lookup tables are in host memory (--engram-config; nvidia/engram.py in
         models/deepseek_v41).
@@ -266,9 +376,72 @@ class VllmArgs(PagedArgs):
             json.loads(self.engram_config or "{}").get("cpu_offload", self.version.offloads_lookups)
         )
 
+    @cached_property
+    def connector(self) -> dict[str, Any]:
+        """What --kv-transfer-config says; {} without it."""
+        config: dict[str, Any] = json.loads(self.kv_transfer_config or "{}")
+        return config
+
+    @property
+    def connector_name(self) -> str:
+        """The connector that moves blocks of the cache; '' without one. --kv-offloading-size sets
+        one too.
+        """
+        if self.kv_offloading_size is None:
+            return str(self.connector.get("kv_connector", ""))
+        if self.kv_offloading_backend == "lmcache":
+            return self.version.connector_of_lmcache
+        return "OffloadingConnector"
+
+    @property
+    def supports_hybrids(self) -> bool:
+        """Whether all connectors support the hybrid KV-cache manager; MultiConnector has
+        several.
+        """
+        name = self.connector_name
+        names = [name] if name else []
+        if name == "MultiConnector":
+            parts = self.connector.get("kv_connector_extra_config", {}).get("connectors", [])
+            names += [str(part.get("kv_connector")) for part in parts or [{}]]
+        return self.version.connectors_of_hybrids.issuperset(names)
+
+    @property
+    def without_hybrid_manager(self) -> bool:
+        """Whether sliding windows are stored as full attention: as given, or because of a
+        connector.
+        """
+        given = self.disable_hybrid_kv_cache_manager
+        if given or (given is False and self.version.can_keep_hybrid_manager):
+            return given
+        return self.connector_disables_hybrids
+
+    @property
+    def connector_disables_hybrids(self) -> bool:
+        """Whether a connector turns the hybrid KV-cache manager off by default."""
+        if self.version.asks_connectors:
+            return not self.supports_hybrids
+        # --kv-offloading-size sets its connector after that, and the start fails then
+        return bool(self.kv_transfer_config)
+
+    @property
+    def offloaded_size(self) -> int:
+        """Bytes of host memory for blocks of the cache of all GPUs; 0 for none."""
+        sizes = self.connector.get("kv_connector_extra_config", {})
+        size = sizes.get(SIZES_OF_CONNECTORS.get(self.connector_name, ""), 0)
+        if self.connector_name == "LMCacheConnectorV1":
+            size *= GIB * self.tp * self.pp
+        if self.kv_offloading_size is not None:
+            return self.kv_offloading_size
+        return int(size)
+
+    @property
+    def offloads_to_lmcache(self) -> bool:
+        """Whether the cache in host memory is LMCache's."""
+        return self.connector_name.startswith("LMCache")
+
     @property
     def caches_on_host(self) -> bool:
-        return bool(self.kv_offloading_size)
+        return bool(self.offloaded_size)
 
     @cached_property
     def _limits(self) -> dict[str, int]:
@@ -302,9 +475,58 @@ class VllmArgs(PagedArgs):
         sequences = 256
         if is_large and not self.version.v0:
             sequences = 1024
+        if self.without_cache:
+            return self._limits_without_cache(sequences)
         return Limits(
             self.max_num_batched_tokens or self._default_tokens, self.max_num_seqs or sequences
         )
+
+    def _limits_without_cache(self, sequences: int) -> Limits:
+        """Return the limits of a model whose texts a step takes whole: by default tokens for the
+        longest one, and at most those of `sequences` texts, of which there are no more than tokens.
+
+        Source: _set_default_max_num_seqs_and_batched_tokens_args in engine/arg_utils.py.
+        """
+        context = self.max_model_len or 0
+        tokens = self.max_num_batched_tokens
+        if tokens is None:
+            tokens = context
+            if self.version.fills_steps_of_encoders:
+                texts = self.max_num_seqs or sequences
+                tokens = min(texts * context, max(context, self._default_tokens_of_device))
+        return Limits(tokens, self.max_num_seqs or min(sequences, tokens))
+
+    @cached_property
+    def exchange(self) -> str:
+        """How whole experts get the tokens of data-parallel ranks: a value of --all2all-backend."""
+        if self.dp == 1 or not self.enable_expert_parallel:
+            return GATHERED
+        if self.all2all_backend is None:
+            return DEEPEP if self.assumes_exchange else GATHERED
+        backend = _SAME_BACKEND.get(self.all2all_backend, self.all2all_backend)
+        if backend == "pplx" and not self.version.has_pplx:
+            return GATHERED
+        return backend
+
+    @property
+    def assumes_exchange(self) -> bool:
+        """Whether the experts are on several nodes, and no option says how they get tokens."""
+        is_wide = self.enable_expert_parallel and self.dp > 1 and self.crosses_nodes
+        is_nvidia = self.compute_capability is not None
+        return self.all2all_backend is None and is_wide and is_nvidia
+
+    @property
+    def gpus_per_node(self) -> int:
+        """The GPUs of one node: those of its data-parallel ranks, if their number is given."""
+        local = self.data_parallel_size_local
+        if local is None:
+            return self.per_node
+        return min(self.per_node, self.tp * self.pp * local)
+
+    @property
+    def crosses_nodes(self) -> bool:
+        """Whether the devices of all data-parallel ranks are on several nodes."""
+        return self.tp * self.pp * self.dp > self.gpus_per_node
 
     @property
     def _default_tokens(self) -> int:
@@ -312,6 +534,8 @@ class VllmArgs(PagedArgs):
         of one video (_get_min_mm_batched_tokens in engine/arg_utils.py).
         """
         tokens = self._default_tokens_of_device
+        if self.exchange in BATCHED and self.version.batches_whole_steps:
+            return _TOKENS_OF_BATCHED
         is_raised = self.version.steps_hold_videos and self.masks_images
         if is_raised and self.model_type in GEMMA4:
             return max(tokens, _TOKENS_OF_VIDEO)

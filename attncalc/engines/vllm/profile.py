@@ -8,6 +8,7 @@ compared with.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,11 +17,12 @@ from ...attention import as_compressed, as_latent
 from ...mlp import Mlp
 from ...model import Layers, plural
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
-from ...units import BYTES, GIB, MIB, human
+from ...units import BYTES, GIB, MIB, count, dtype, human
 from ..estimate import attention_width
 from ..runtime import RuntimeFacts, RuntimePart, Term
+from .exchange import batched_rows, exchange_buffers, experts_of, picked_rows, received_tokens
 from .held_weights import padded_heads
-from .options import VllmArgs
+from .options import BATCHED, DEEPEP, GATHERED, VllmArgs
 
 if TYPE_CHECKING:
     from ...attention.compressed import Compressed
@@ -30,6 +32,8 @@ BLACKWELL = (12, 0)
 RUNS = "84 controlled starts on an H100"
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
 UNQUANTIZED = ("bf16", "fp16", "fp32")
+# Steps whose loads EPLB records: window_size of EPLBConfig.
+_EPLB_WINDOW = 1000
 _MIXER = "stream_mixer_attention"
 # Bytes per logit that verifying drafts takes in fp32: the last token's logits 4, the draft's 4, a
 # copy to process 4, their probabilities 4, random numbers 4 and their reciprocals 4
@@ -82,6 +86,7 @@ class Profile:
         more = self._copies * int(self.compiler) - max(self._pass_bytes, int(self.sampler))
         if (
             self._version.profiles_cold_compiler
+            and not self._args.without_cache
             and self._args.warm_start is None
             and more > GIB // 10
         ):
@@ -89,6 +94,45 @@ class Profile:
                 f"The first start compiles the model, which takes {human(Quantity(more), BYTES)} "
                 "more than later ones: --warm-start."
             )
+
+    def exchange_notes(self) -> Iterator[str]:
+        """Yield how experts get the tokens of data-parallel ranks, and what else would be."""
+        args = self._args
+        if expert_ranks(self.facts) == 1 or self._mixture is None:
+            return
+        if args.exchange == GATHERED:
+            yield (
+                "The experts' workspace is that for the tokens of all ranks, which each GPU "
+                "gathers. --all2all-backend deepep_high_throughput sends each token only to GPUs "
+                "that have its experts."
+            )
+        if args.assumes_exchange:
+            gathered = dataclasses.replace(args, all2all_backend=GATHERED)
+            profile = Profile(dataclasses.replace(self.facts, args=gathered))
+            yield (
+                f"--all2all-backend {DEEPEP} is assumed, as vLLM's guide has it for several "
+                f"nodes. Its default, {GATHERED}, gathers the tokens of all ranks on each GPU, "
+                f"which takes a workspace of {human(profile.experts, BYTES)}."
+            )
+        if args.exchange == DEEPEP and self._kernel_is_unknown:
+            rows = quantity(picked_rows(experts_of(self.facts, self._mixture)))
+            yield (
+                "--use-deep-gemm (VLLM_USE_DEEP_GEMM=1) settles most of the range: DeepGEMM's "
+                f"workspace has {count(rows)} rows, and that of the default kernel "
+                f"{count(int(self._gathered) * (self._mixture.n_experts_per_token or 1))}."
+            )
+        is_default = args.exchange in BATCHED and args.max_num_batched_tokens is None
+        if is_default and self._version.batches_whole_steps:
+            yield (
+                f"--max-num-batched-tokens is 256 by default with {args.exchange}, which is for "
+                "decodes: its buffers grow with it."
+            )
+
+    @property
+    def _kernel_is_unknown(self) -> bool:
+        """Whether DeepGEMM may run experts in FP8, which decides the rows of their workspace."""
+        is_open = self._args.use_deep_gemm is None and not self._version.profiles_worst_experts
+        return is_open and not self._runs_deep_gemm and self.facts.weights_dtype == "fp8"
 
     # The largest step
 
@@ -104,7 +148,7 @@ class Profile:
         if self.sampler:
             sampler = named(self.sampler, "sampler_bytes", "bytes of the sampler's tensors")
             steps.append((sampler, f"sampler, {plural(min(self.facts.limits), 'sequence')}"))
-        if self.compiler and self._version.profiles_cold_compiler:
+        if self.compiler and self._version.profiles_cold_compiler and not self._args.without_cache:
             compiler = named(
                 self.compiler,
                 "compiler_bytes",
@@ -144,7 +188,11 @@ class Profile:
         )
         if self._args.warm_start is False and self._version.profiles_cold_compiler:
             low = max(low, int(self.compiler) - GIB // 20)
-        high = max(self._pass_bytes + margin, int(self.sampler) * 21 // 20) + GIB * 15 // 100
+        sampler = int(self.sampler)
+        # 33 logs of one H100 or H200 have at most 0.07 GiB more than the formulas
+        if self.facts.gpu.compute_capability != HOPPER:
+            sampler = sampler * 21 // 20
+        high = max(self._pass_bytes + margin, sampler) + GIB * 15 // 100
         copies = 2 if self._version.splits_workspaces else 1
         if self.compiler:
             high = max(high, copies * int(self.compiler) + GIB // 20)
@@ -173,7 +221,7 @@ class Profile:
         """Tokens of the vocabulary of which this stage samples; 0 for a pooling model, whose pooler
         is small.
         """
-        if not self.facts.last or self._args.runner == "pooling":
+        if not self.facts.last or self._args.pools:
             return 0
         return self.facts.whole.vocab_size or 0
 
@@ -494,6 +542,30 @@ class Profile:
         d_head = symbol("d_head", int(kind.d_head), "width of a key")
         return maximum(keys, 4 * (pools + self.tokens) * d_head * 2)
 
+    def _decode_logits(self) -> int:
+        """Return the workspace of an indexer's logits on AMD's GPUs: in fp32, of each token of a
+        step and each token, or pool, of a context. 0 without an indexer, and on other GPUs.
+
+        From 0.30 on there are only as many rows as sequences have tokens in a step of decoding.
+        16,384 tokens and the 262,144 pools of DeepSeek-V4-Pro's 1,048,576 tokens take 16 GiB
+        (vllm-project/vllm issue 53961), and 8,192 tokens with GLM-5.3's context 32 GiB (issue
+        55132). Source: rocm_aiter_sparse_attn_indexer in v1/attention/ops/rocm_aiter_mla_sparse.py,
+        for GPUs from the MI300X on; on older ones each head has logits.
+        """
+        version = self._version
+        pooled = [int(kind.compress_rate or 1) for kind in self._compressed_kinds]
+        is_latent = any(layers.attention.label == "MLA" for layers in self.whole)
+        is_indexed = pooled or (is_latent and self._has_indexer)
+        if self.facts.gpu.vendor != "AMD" or not (is_indexed and version.reserves_decode_logits):
+            return 0
+        rows: int = self.tokens
+        if version.bounds_decode_logits:
+            sequences = symbol("max_num_seqs", self.facts.limits.max_num_seqs, "sequences")
+            rows = minimum(rows, sequences * (1 + self._args.speculative_tokens))
+        rate = symbol("rate", min(pooled, default=1), "tokens of a pool")
+        pools = symbol("T", self.facts.context, "tokens of the context") // rate
+        return rows * pools * 4
+
     # Experts
 
     @cached_property
@@ -507,12 +579,21 @@ class Profile:
 
     @cached_property
     def _gathered(self) -> int:
-        """The tokens that the experts have: those of all data-parallel ranks that divide them."""
+        """The tokens that the experts have: those of all data-parallel ranks that divide them, or
+        those that are sent to this device.
+        """
         ranks = expert_ranks(self.facts)
-        of_all = symbol("ranks", ranks, "data-parallel ranks whose tokens the experts have")
-        if ranks > 1:
-            return self.tokens * of_all
-        return self.tokens
+        mlp = self._mixture
+        if ranks == 1 or mlp is None:
+            return self.tokens
+        if self._args.exchange in BATCHED:
+            return symbol("received", 0, "tokens that are received elsewhere")
+        if self._args.exchange == DEEPEP:
+            received = received_tokens(experts_of(self.facts, mlp))
+            return symbol("received", received, "tokens that pick an expert of this device")
+        return self.tokens * symbol(
+            "ranks", ranks, "data-parallel ranks whose tokens the experts have"
+        )
 
     @cached_property
     def experts(self) -> Quantity:
@@ -521,7 +602,7 @@ class Profile:
 
         Data-parallel ranks gather the tokens of all by default (AgRsAll2AllManager in all2all.py).
         With 16 ranks of 8,192 tokens GLM-4.6 has 20 GiB, as vllm-project/vllm#57270 says of the
-        worst case; other --all2all-backend distribute them, 1.3 GiB if evenly.
+        worst case, and 1.3 GiB if DeepEP distributes them evenly to DeepGEMM: exchange.py.
 
         Source: model_executor/layers/fused_moe/. gpt-oss' experts in MXFP4 have none on Hopper,
         where Triton's own kernels run them. DeepGEMM, which runs those of other models on compute
@@ -534,11 +615,17 @@ class Profile:
             whole.experts_dtype == "mxfp4" and self.facts.gpu.compute_capability == HOPPER
         ):
             return quantity(0)
+        if self._args.exchange in BATCHED:
+            return self._batched_experts(mlp)
         tokens = self._gathered
         chunk = self._version.largest_experts_chunk
         if chunk is not None:
             chunk = self._args.fused_moe_chunk_size or chunk
-            tokens = minimum(tokens, symbol("chunk_size", chunk, "tokens in one chunk"))
+            limit = symbol("chunk_size", chunk, "tokens in one chunk")
+            if self._args.exchange == DEEPEP and self._version.profiles_worst_experts:
+                tokens = limit
+            else:
+                tokens = minimum(tokens, limit)
         picked = symbol(
             "n_experts_per_token", mlp.n_experts_per_token or 1, "experts that a token is routed to"
         )
@@ -547,20 +634,57 @@ class Profile:
         is_narrow = self._version.shares_experts_buffer or self._runs_cutlass
         activation = d_expert if is_narrow else maximum(d_expert, d_model)
         rows = tokens * picked
+        is_sent = self._args.exchange == DEEPEP and not self._version.profiles_worst_experts
+        if is_sent and self._runs_deep_gemm:
+            rows = picked_rows(experts_of(self.facts, mlp))
         capability = self.facts.gpu.compute_capability or HOPPER
         # gpt-oss has an experts_dtype instead
         if whole.weights_dtype == "mxfp4" and capability >= BLACKWELL:
             rows = rows + 127 * symbol(
                 "n_experts", mlp.n_experts or 0, "experts of a layer on one device"
             )
-        return quantity(rows * (activation + maximum(2 * d_expert, d_model)) * self.width)
+        second = maximum(2 * d_expert, d_model)
+        if self._runs_deep_gemm and self._version.packs_inputs_of_experts:
+            return quantity(rows * (activation + second * self.width))
+        return quantity(rows * (activation + second) * self.width)
+
+    def _batched_experts(self, mlp: Mlp) -> Quantity:
+        """Return the workspace of experts with places for tokens, and the tokens that are received:
+        those in FP8 have a byte per value (workspace_shapes of BatchedDeepGemmExperts).
+        """
+        experts = experts_of(self.facts, mlp)
+        d_expert = symbol("d_expert", experts.d_ff, "width of one expert on one device")
+        d_model = symbol("d_model", experts.d_model, "width of the model")
+        workspace = (maximum(d_model, 2 * d_expert) + d_expert) * self.width
+        if self.facts.weights_dtype == "fp8":
+            received = d_model * 1
+        else:
+            received = d_model * self.width
+        return quantity(batched_rows(self._args, experts) * (workspace + received))
+
+    @property
+    def _runs_deep_gemm(self) -> bool:
+        """Whether DeepGEMM runs experts in FP8: as given, or by default where no kernel of
+        FlashInfer is preferred. Ranks that share nothing have kernels of their own.
+        """
+        if self.facts.weights_dtype != "fp8" or expert_ranks(self.facts) == 1:
+            return False
+        if self._args.use_deep_gemm is not None:
+            return self._args.use_deep_gemm
+        is_hopper = self.facts.gpu.compute_capability == HOPPER
+        return is_hopper and not self._version.prefers_cutlass_experts
 
     def workspace(self) -> RuntimePart | None:
         """Return the workspace that lives on after the pass: that of the experts, or of sparse
         attention if larger.
         """
         gathered = quantity(maximum(self._gathered_latents(), self._gathered_pools()))
+        logits = quantity(self._decode_logits())
         name = self._version.name
+        if logits > maximum(gathered, self.experts):
+            source = f"vLLM {name}, v1/attention/ops/rocm_aiter_mla_sparse.py"
+            size = int(logits)
+            return RuntimePart("gathered_latents", "indexer's logits", size, logits, size, source)
         if gathered > self.experts:
             size = int(gathered)
             source = f"vLLM {name}, v1/attention/backends/mla/ (flashmla_sparse.py, indexer.py)"
@@ -574,13 +698,41 @@ class Profile:
             )
         if not self._version.keeps_experts_workspace or not self.experts:
             return None
-        ranks = int(self._gathered) // int(self.tokens)
-        low = int(self.experts) * 9 // (10 * ranks)
-        high = int(self.experts) * 5 // 4
+        low, high = self._range_of_experts()
         if not self._runs_cutlass:  # it may be asked for
             high += int(self._copies_for_cutlass)
         source = f"vLLM {name}, model_executor/layers/fused_moe/modular_kernel.py"
         return RuntimePart("experts", "experts' workspace", low, self.experts, high, source)
+
+    def _range_of_experts(self) -> tuple[int, int]:
+        """Return the range of the experts' workspace.
+
+        TensorRT-LLM's kernels, which data-center Blackwell GPUs prefer, asked for 4.06 GiB with 8
+        ranks of Qwen3.6 and 6.56 with 4 of GLM-5 (flashinfer-ai/flashinfer#4916), where the formula
+        has 4.0 and 6.0 for 8,192 tokens, or twice that for 16,384. DeepGEMM's takes three quarters
+        from 0.31 on, and behind DeepEP only has rows for the experts that tokens pick.
+        """
+        size = int(self.experts)
+        capability = self.facts.gpu.compute_capability or HOPPER
+        low = size * 9 // 10
+        mlp = self._mixture
+        if expert_ranks(self.facts) > 1 and self._kernel_is_unknown:
+            low = size * 7 // 10
+        if expert_ranks(self.facts) > 1 and capability[0] == 10:
+            low = size * 4 // 10
+        if self._args.exchange == DEEPEP and self._kernel_is_unknown and mlp is not None:
+            experts = experts_of(self.facts, mlp)
+            fewest = int(picked_rows(experts))
+            if self._version.packs_inputs_of_experts:
+                fewest = fewest * 3 // 4
+            low = min(low, size * fewest // max(1, int(self._gathered) * experts.picked))
+        return low, size * 5 // 4
+
+    def exchange(self) -> RuntimePart | None:
+        """Return the buffers through which ranks send tokens to experts."""
+        if self._mixture is None or expert_ranks(self.facts) == 1:
+            return None
+        return exchange_buffers(self.facts, self._mixture)
 
     @property
     def _runs_cutlass(self) -> bool:
@@ -629,6 +781,37 @@ class Profile:
             f"{_SOURCE}; {RUNS}",
         )
 
+    def balancer(self) -> RuntimePart | None:
+        """Return what EPLB holds: a buffer for the experts of one layer, and 4 bytes per layer and
+        expert of each of its 1,000 steps; None without it.
+
+        Versions that count only the weights and the pass itself leave it out (add_model in
+        distributed/eplb/eplb_state.py; window_size in config/parallel.py).
+        """
+        mlp = self._mixture
+        args = self._args
+        is_counted = self._version.holds_eplb_buffer and self._version.counts_what_is_held
+        if mlp is None or not (args.enable_eplb and is_counted):
+            return None
+        dtype_name = self.facts.whole.experts_dtype or self.facts.weights_dtype
+        weights = sum(int(matrix.weights) for matrix in mlp.expert(self.facts.whole.main.d_model))
+        of_expert = symbol(
+            "expert_bytes", dtype(dtype_name).row_bytes(weights), "bytes of one expert"
+        )
+        here = symbol("n_experts", mlp.n_experts or 0, "experts of a layer on one device")
+        experts = symbol(
+            "n_physical", mlp.n_routed + (args.num_redundant_experts or 0), "experts and copies"
+        )
+        with_experts = [
+            layers.count for layers in self.layers if getattr(layers.mlp, "n_experts", 0)
+        ]
+        count_of = symbol("L", sum(with_experts), "layers with experts")
+        steps = symbol("window", _EPLB_WINDOW, "steps whose loads are recorded")
+        size = quantity(here * of_expert + steps * count_of * experts * 4)
+        source = f"vLLM {self._version.name}, distributed/eplb/eplb_state.py"
+        low = int(size) * 9 // 10
+        return RuntimePart("eplb", "EPLB's buffer of experts", low, size, int(size), source)
+
     def sampler_states(self) -> RuntimePart | None:
         """Return the second runner's counts of prompt and output tokens: 4 bytes and a bit per
         logit.
@@ -639,7 +822,8 @@ class Profile:
         sequences = symbol("max_num_seqs", facts.limits.max_num_seqs, "sequences of one step")
         vocab = symbol("V", self._sampled, "tokens of the vocabulary")
         size = quantity(sequences * vocab * 33 // 8)
-        low = 0 if self._args.max_num_seqs is None else int(size)
+        is_known = self._args.max_num_seqs is not None or expert_ranks(facts) > 1
+        low = int(size) if is_known else 0
         source = f"vLLM {self._version.name}, v1/worker/gpu/sample/penalties.py"
         return RuntimePart(
             "sampler_states", "sampler's counts of tokens", low, size, int(size), source

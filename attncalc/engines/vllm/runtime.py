@@ -8,7 +8,7 @@ starts of 0.15 to 0.20 on an H100 (llm-d-incubation/llm-d-planner, pull request 
 public logs; `versions.py` lists what changed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...hardware import FREE_OF_UNIFIED
 from ...quantity import Quantity, maximum, quantity, symbol
@@ -17,7 +17,7 @@ from ...units import BYTES, GIB, MIB, count, human
 from ..runtime import ESTIMATE_NOTE, RuntimeFacts, RuntimeMemory, RuntimePart, missed
 from .encoder import divides_tower, encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
-from .options import VllmArgs
+from .options import DEEPEP, VllmArgs
 from .profile import HOPPER, RUNS, UNQUANTIZED, Profile, expert_ranks
 from .versions import VllmVersion
 
@@ -26,6 +26,10 @@ _FIRST_GRAPH = 130 * MIB
 _FIRST_GRAPH_ELSEWHERE = 50 * MIB
 # VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE (envs.py).
 _FLASHINFER_WORKSPACE = 394 * MIB
+# The most bytes that graphs take beyond the estimate on Hopper, or a quarter if that is more: 53
+# logs of H100s and H200s have at most 0.71 GiB more, and 0.25 of those that are estimated to take
+# more than 1 GiB.
+_MORE_ON_HOPPER = GIB * 3 // 4
 # How many times as much a HIP graph takes as a CUDA graph.
 _GRAPHS_ON_AMD = 5
 # How many times the estimate the graphs take that are captured after the cache has its size.
@@ -64,6 +68,8 @@ _BESIDE_KNOWN = (900, 2000, 4000)
 _JETSONS = ((8, 7), (11, 0))
 # Percent: the default of gpu_memory_utilization from 0.20 on.
 _LARGEST_DEFAULT_SHARE = 92
+# The bytes between the ends of a part from which on a note names what narrows them.
+_WIDE = 3 * GIB
 
 
 def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
@@ -71,20 +77,28 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     profile = Profile(with_limits_of_profile(facts))
     passes = [part for part in (profile.activations(), profile.workspace()) if part]
     items, terms = encoder(profile.facts, passes) or (None, ())
-    parts = [
+    found = [
         *passes,
         items,
         profile.received(),
         profile.sampler_states(),
+        profile.balancer(),
+        profile.exchange(),
         _outside_torch(profile.facts),
         _loading(profile.facts),
     ]
     graphs = _graphs(profile)
     later = None
-    if facts.args.version.subtracts_graphs(profile.v2_runner, facts.args.estimate_cudagraphs):
-        parts.append(graphs)
+    version = facts.args.version
+    is_subtracted = version.subtracts_graphs(profile.v2_runner, facts.args.estimate_cudagraphs)
+    if facts.gpu.vendor == "AMD" and not version.profiles_graphs_of_amd:
+        is_subtracted = False
+    # without a cache nothing is measured, and all of the GPU is there for them
+    if is_subtracted or facts.args.without_cache:
+        found.append(graphs)
     elif graphs:
         later = _captured_later(facts, graphs)
+    parts = tuple(part for part in found if part)
     numerator, denominator = facts.share
     outside_share = facts.gpu.memory * (denominator - numerator) // denominator
     room = outside_share - (facts.gpu.other_memory or 0) + int(passes[0].expected)
@@ -92,8 +106,13 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     if not facts.args.version.v0:
         room -= int(profile.sampler)
     return RuntimeMemory(
-        tuple(part for part in parts if part is not None),
-        (*_notes(facts), *profile.notes()),
+        parts,
+        (
+            *_notes(facts),
+            *profile.notes(),
+            *profile.exchange_notes(),
+            *_range_notes(profile.facts, parts),
+        ),
         tuple(term for term in (*profile.terms(), *terms) if term[2]),
         outside=(later,) if later else (),
         room_outside=room if later else None,
@@ -136,7 +155,8 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     version = facts.args.version
     thousandth = GIB // 1000
     link = _link(facts)
-    if facts.gpu.counts_host_memory:
+    # without a cache nothing is subtracted
+    if facts.gpu.counts_host_memory and not facts.args.without_cache:
         libraries = _libraries_of_unified(facts, link)
     elif link:
         libraries = _linked_libraries(facts, link)
@@ -146,7 +166,7 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     low = libraries.below
     high = libraries.above
     # the process' own context too: four logs have 0.22 to 0.55 GiB more
-    if version.counts_other_processes:
+    if version.counts_other_processes or facts.args.without_cache:
         high += 200 + _gaps(facts) // thousandth
         if not version.v0:
             low += 200
@@ -202,10 +222,13 @@ def _libraries_of_one_gpu(facts: RuntimeFacts[VllmArgs]) -> _Libraries:
     if facts.gpu.vendor == "AMD":
         below = 430
         expected = 560
-    if version.holds_more_on_hopper and facts.gpu.compute_capability == HOPPER:
-        expected = 220
+    above = 350
+    if facts.gpu.compute_capability == HOPPER:
+        above = 220  # 33 logs have at most 0.2 GiB more
+        if version.holds_more_on_hopper:
+            expected = 220
     size = symbol("libraries", expected * thousandth, "bytes measured outside PyTorch")
-    return _Libraries(size, below)
+    return _Libraries(size, below, above)
 
 
 def _is_beside_others(facts: RuntimeFacts[VllmArgs]) -> bool:
@@ -370,7 +393,9 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     if facts.args.enable_lora:
         sizes = [*sizes, *sizes]
     piecewise = symbol("piecewise", len(sizes), "batch sizes with a piecewise CUDA graph")
-    decodes = len([size for size in sizes if size <= facts.limits.max_num_seqs])
+    decodes = 0
+    if not facts.args.pools:  # "Pooling models do not support full cudagraphs" (config/vllm.py)
+        decodes = len([size for size in sizes if size <= facts.limits.max_num_seqs])
     full = symbol("full", decodes, "batch sizes with a full CUDA graph")
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     mib_per_layer = 34  # hundredths
@@ -380,8 +405,10 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     per_layer = symbol("per_layer", MIB * mib_per_layer // 100, "bytes of both graphs per layer")
     full_graph = (2 * MIB + layers * per_layer) // 3
     first = _first_graph(profile)
-    graphs = 2 * (piecewise - 1) + full - 1
-    if facts.args.max_num_seqs:
+    graphs = 2 * (piecewise - 1)
+    if decodes:
+        graphs = graphs + full - 1
+    if facts.args.max_num_seqs or expert_ranks(facts) > 1:
         low = int(first + graphs * full_graph) * 2 // 5
     else:
         low = int(first) // 2
@@ -391,12 +418,30 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     elif facts.gpu.shares_with_host:
         graphs = graphs * 3 // 2
     size = quantity(first + graphs * full_graph)
-    if is_amd:
-        high = int(size) * 2
-    else:
-        high = int(size) + max(GIB * 3 // 10, int(size) * 4 // 5)
+    high = _most_of_graphs(facts, int(size))
     source = f"vLLM {version.name}, profile_cudagraph_memory; fitted to {RUNS}"
     return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, high, source)
+
+
+def _most_of_graphs(facts: RuntimeFacts[VllmArgs], size: int) -> int:
+    """Return the most bytes of graphs that are estimated to take `size`."""
+    if facts.gpu.vendor == "AMD" and not facts.gpu.shares_with_host:
+        return size * 2
+    more = size * 4 // 5
+    if facts.gpu.compute_capability == HOPPER and not _has_states(facts):
+        more = min(more, max(_MORE_ON_HOPPER, size // 4))
+    return size + max(GIB * 3 // 10, more)
+
+
+def _has_states(facts: RuntimeFacts[VllmArgs]) -> bool:
+    """Return whether a layer has recurrent states: the estimate of graphs then has more of the
+    first capture, from 0.26 on (vllm-project/vllm issue 50780).
+    """
+    return any(
+        cached.per == "sequence"
+        for _, layers in facts.whole.groups()
+        for cached in layers.attention.cache()
+    )
 
 
 def _first_graph(profile: Profile) -> int:
@@ -503,7 +548,7 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
             f"vLLM's runtime memory was compared with logs of NVIDIA GPUs; on {facts.gpu.title} "
             "it may be larger."
         )
-    if facts.gpu.counts_host_memory:
+    if facts.gpu.counts_host_memory and not facts.args.without_cache:
         notes.append(
             "--kv-cache-memory-bytes sets the cache itself. Else vLLM subtracts what all "
             "programs take meanwhile: "
@@ -522,9 +567,33 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _range_notes(facts: RuntimeFacts[VllmArgs], parts: Sequence[RuntimePart]) -> Iterator[str]:
+    """Yield which part of data-parallel ranks has most of a wide range, and what narrows it."""
+    if expert_ranks(facts) == 1:
+        return
+    widest = max(parts, key=lambda part: part.high - part.low)
+    limits = facts.limits
+    narrower = {
+        "experts": (
+            f"--max-num-batched-tokens {limits.max_num_batched_tokens // 4}",
+            "the experts' workspace",
+        ),
+        "cuda_graphs": (f"--max-num-seqs {limits.max_num_seqs // 4}", "CUDA graphs"),
+    }
+    is_known = facts.args.use_deep_gemm is not None or facts.args.exchange != DEEPEP
+    is_wide = widest.high - widest.low > _WIDE and is_known
+    if is_wide and widest.name in narrower:
+        option, what = narrower[widest.name]
+        low = human(Quantity(widest.low), BYTES)
+        high = human(Quantity(widest.high), BYTES)
+        yield f"{option} narrows the range most, of which {low} to {high} are {what}."
+
+
 def _share_notes(facts: RuntimeFacts[VllmArgs]) -> Iterator[str]:
     """Yield what a large share of the GPU's memory may lead to."""
     numerator, denominator = facts.share
+    if facts.args.without_cache:  # a share of which nothing is measured
+        return
     wanted = facts.gpu.memory * numerator // denominator
     is_large = numerator * 100 > denominator * _LARGEST_DEFAULT_SHARE
     if is_large and not facts.args.enforce_eager:

@@ -53,6 +53,35 @@ RELEASES = (
 )
 _MIXTURES = ("deepseek_v2", "qwen2_moe", "granitemoe")
 _SCRATCH_OF_FLASHINFER = 12
+_CONNECTORS = frozenset(
+    {
+        "DecodeBenchConnector",
+        "MooncakeConnector",
+        "MultiConnector",
+        "NixlConnector",
+        "OffloadingConnector",
+        "SimpleCPUOffloadConnector",
+    }
+)
+_CONNECTORS_OF_22 = frozenset(
+    {
+        "ExampleHiddenStatesConnector",
+        "LMCacheMPConnector",
+        "MooncakeStoreConnector",
+        "NixlPullConnector",
+        "NixlPushConnector",
+    }
+)
+_BACKENDS = frozenset(
+    {"allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency", "naive", "pplx"}
+)
+_BACKENDS_OF_11 = _BACKENDS | {"flashinfer_all2allv"}
+_BACKENDS_OF_18 = _BACKENDS_OF_11 | {
+    "flashinfer_nvlink_one_sided",
+    "flashinfer_nvlink_two_sided",
+    "nixl_ep",
+}
+_BACKENDS_OF_23 = _BACKENDS_OF_18 | {"mori_high_throughput", "mori_low_latency"}
 _INKLING = ("inkling_text", "inkling_mm_model")
 
 
@@ -65,6 +94,8 @@ class VllmVersion(Version):
     utilization = by_version(
         {(): "0.9", (0, 20): "0.92"}, "gpu_memory_utilization in config/cache.py"
     )
+    # --swap-space is an option, which V1 does not use.
+    has_swap_space = until((0, 18), "add_cli_args in engine/arg_utils.py")
 
     # How layers are grouped, and the size of their blocks
 
@@ -138,6 +169,36 @@ class VllmVersion(Version):
     )
     # Blocks of the cache can be copied to host memory.
     has_kv_offloading = since((0, 11, 1), "kv_offloading_size in config/cache.py")
+    # Connectors of --kv-transfer-config that support the hybrid KV-cache manager.
+    #
+    # LMCacheMPConnector is LMCache's own class from 0.22 on, which supports it in LMCache 0.5.6.
+    connectors_of_hybrids: Switch[frozenset[str]] = by_version(
+        {
+            (): frozenset(),
+            (0, 18): frozenset({"NixlConnector"}),
+            (0, 19): frozenset({"NixlConnector", "SimpleCPUOffloadConnector"}),
+            (0, 20): frozenset({"MooncakeConnector", "NixlConnector", "SimpleCPUOffloadConnector"}),
+            (0, 21): _CONNECTORS,
+            (0, 22): _CONNECTORS | _CONNECTORS_OF_22,
+            (0, 30): _CONNECTORS | _CONNECTORS_OF_22 | {"MoRIIOConnector", "HiSparseConnector"},
+        },
+        "subclasses of SupportsHMA in distributed/kv_transfer/kv_connector/v1",
+    )
+    # The hybrid KV-cache manager stays on for these; before, any connector turned it off.
+    asks_connectors = since((0, 22), "VllmConfig.__post_init__ in config/vllm.py")
+    # --no-disable-hybrid-kv-cache-manager keeps it on.
+    can_keep_hybrid_manager = since(
+        (0, 13), "disable_hybrid_kv_cache_manager in config/scheduler.py, whose default is None"
+    )
+    # The connector of --kv-offloading-backend lmcache.
+    connector_of_lmcache = by_version(
+        {(): "LMCacheConnectorV1", (0, 23): "LMCacheMPConnector"},
+        "_post_init_kv_transfer_config in config/vllm.py",
+    )
+    # EPLB's arguments are one JSON.
+    has_eplb_config = since((0, 10, 2), "eplb_config in config/parallel.py")
+    # EPLB has a buffer for the experts of one layer from its start, and not while it moves them.
+    holds_eplb_buffer = since((0, 12), "expert_buffer in distributed/eplb/eplb_state.py")
     # Tensor-parallel GPUs share one copy of MLA's latents there; 'plain': only if all layers cache
     # the same.
     offloads_latents_once: Switch[Literal["never", "plain", "always"]] = by_version(
@@ -395,6 +456,15 @@ class VllmVersion(Version):
     # Devices of 160 GiB and more have their own default of max_num_batched_tokens.
     has_default_for_160_gib = since((0, 28), "engine/arg_utils.py")
 
+    # Models without a cache run on V1, which then allocates none and does not profile.
+    has_encoders = since(
+        (0, 10, 1), "v1/worker/gpu_model_runner.py, _initialize_kv_caches in v1/engine/core.py"
+    )
+    # A step takes the device's default of tokens, if the context is shorter; before, the context.
+    fills_steps_of_encoders = since(
+        (0, 11, 1), "_set_default_max_num_seqs_and_batched_tokens_args in engine/arg_utils.py"
+    )
+
     # Runtime memory
 
     _second_runner_everywhere = since((0, 29), "use_v2_model_runner in config/vllm.py")
@@ -451,6 +521,26 @@ class VllmVersion(Version):
     samples_with_installed_flashinfer = until(
         (0, 11, 1), "TopKTopPSampler in v1/sample/ops/topk_topp_sampler.py; vllm-project/vllm#26859"
     )
+    # On AMD's GPUs the profile reserves the logits of an indexer for a step of decoding.
+    reserves_decode_logits = since((0, 23), "v1/attention/ops/rocm_aiter_mla_sparse.py")
+    # They have as many rows as a step of decoding, and not as any step.
+    bounds_decode_logits = since(
+        (0, 30), "_max_decode_logits_rows in v1/attention/ops/rocm_aiter_mla_sparse.py"
+    )
+    # An indexer runs on an MI350 and MI355 without AITER.
+    indexes_on_cdna4_without_aiter = since(
+        (0, 30), "forward_hip in model_executor/layers/sparse_attn_indexer.py"
+    )
+    # AITER's kernel for MXFP4 experts pads them to 128, and not to 256.
+    pads_mxfp4_of_aiter_less = since(
+        (0, 28),
+        "mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py",
+    )
+    # So does Triton's on an MI300.
+    pads_mxfp4_of_amd_less = since(
+        (0, 31),
+        "mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py",
+    )
     # The workspace of the experts lives on after the forward pass.
     keeps_experts_workspace = since((0, 14), "fused_moe/unquantized_fused_moe_method.py")
     # Both products of the experts write to one buffer, beside the activation (fused_experts_impl in
@@ -502,6 +592,12 @@ class VllmVersion(Version):
     profiles_graphs_early = between(
         (0, 18), (0, 21), "v1/worker/gpu_model_runner.py; the end is measured"
     )
+    # Its log says since which version graphs are estimated: "enabled (default since v0.21.0)".
+    #
+    # Before, it was "will be enabled by default".
+    says_since_when_graphs_are_estimated = since(
+        (0, 20), "measured: logs of 0.20.0 have it, in v1/worker/gpu_worker.py"
+    )
     # Libraries take 0.22 GiB of an H100 or H200, with graphs or without, and not 0.13.
     holds_more_on_hopper = since(
         (0, 21), "measured: all nine starts of 0.26.0 on an H200 have 0.22 GiB"
@@ -515,6 +611,40 @@ class VllmVersion(Version):
     # Tokens of data-parallel ranks are broadcast to the experts of all; later they are gathered.
     broadcasts_to_experts = until(
         (0, 11), "VLLM_ALL2ALL_BACKEND in envs.py, NaiveAll2AllManager in all2all.py"
+    )
+    # --nnodes starts workers on several nodes, as only Ray did before.
+    has_nnodes = since((0, 11, 1), "nnodes in config/parallel.py")
+    # Values of --all2all-backend. allgather_reducescatter stands for naive, which it replaced.
+    all2all_backends: Switch[frozenset[str]] = by_version(
+        {
+            (): _BACKENDS,
+            (0, 11): _BACKENDS_OF_11,
+            (0, 15): _BACKENDS_OF_11 | {"mori"},
+            (0, 18): _BACKENDS_OF_18 | {"mori"},
+            (0, 23): _BACKENDS_OF_23,
+            (0, 24): _BACKENDS_OF_23 | {"deepep_v2"},
+            (0, 31): _BACKENDS_OF_23 | {"deepep_v2", "moonep"},
+        },
+        "All2AllBackend in config/parallel.py, VLLM_ALL2ALL_BACKEND in envs.py",
+    )
+    # --all2all-backend pplx is still there; later it is allgather_reducescatter.
+    has_pplx = until((0, 17), "all2all_backend in config/parallel.py")
+    # --all2all-backend is an option, which was the variable VLLM_ALL2ALL_BACKEND.
+    has_all2all_option = since((0, 11, 1), "all2all_backend in engine/arg_utils.py")
+    # Experts with a place for each token take those of a whole step, 256 by default. Before, steps
+    # were cut into chunks of 256.
+    batches_whole_steps = since((0, 20), "use_batched_dp_moe in config/parallel.py")
+    # On Hopper GPUs FlashInfer's CUTLASS kernel runs whole experts in FP8, and not DeepGEMM.
+    prefers_cutlass_experts = since(
+        (0, 17), "_get_priority_backends in layers/fused_moe/oracle/fp8.py"
+    )
+    # The profile has a workspace for a whole chunk, whatever tokens a GPU receives.
+    profiles_worst_experts = between(
+        (0, 12), (0, 18), "_allocate_buffers in layers/fused_moe/modular_kernel.py"
+    )
+    # DeepGEMM's workspace has its inputs in FP8, and not in 16 bits.
+    packs_inputs_of_experts = since(
+        (0, 31), "_fp8_workspace_shape in layers/fused_moe/experts/deep_gemm_moe.py"
     )
     # Memory outside PyTorch was measured with tensor parallelism on Hopper.
     links_were_measured = until(
@@ -532,12 +662,15 @@ class VllmVersion(Version):
     captures_largest_step = since(
         (0, 31), "uniform_decode_sizes in _set_cudagraph_sizes (config/vllm.py)"
     )
-    _counts_states = since((0, 27), "memory_profiling in utils/mem_utils.py")
+    # What is allocated between loading and the profile is counted.
+    counts_what_is_held = since((0, 27), "memory_profiling in utils/mem_utils.py")
     _has_second_runner = since((0, 12), "VLLM_USE_V2_MODEL_RUNNER in envs.py")
     _subtracts_graphs = since((0, 20), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py")
     _subtracts_graphs_if_asked = since(
         (0, 18), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py"
     )
+    # On AMD's GPUs too; before, their graphs were not profiled.
+    profiles_graphs_of_amd = since((0, 26), "is_cuda_alike in v1/worker/gpu_worker.py")
     # Before, it returned 0 for them.
     _subtracts_graphs_of_second_runner = since(
         (0, 29), "profile_cudagraph_memory in v1/worker/gpu/model_runner.py"
@@ -643,7 +776,7 @@ class VllmVersion(Version):
         """Return whether the memory that the second runner allocates before the profile is
         counted.
         """
-        return v2_runner and self._counts_states
+        return v2_runner and self.counts_what_is_held
 
 
 _REFUSED_SIZE = re.compile(
@@ -652,15 +785,18 @@ _REFUSED_SIZE = re.compile(
 
 
 def releases_of(text: str) -> tuple[str, ...]:
-    """Return the releases that may have refused a cache in these words, the newest first; () if
-    they do not show it.
+    """Return the releases that may have printed these lines about graphs, or refused a cache in
+    these words, the newest first; () if they do not show it.
     """
+    is_since = "memory profiling is enabled (default since" in text
     model = re.search(r"request with the (models?)'s max seq len", text)
     decimals = [size[1] or size[2] for size in _REFUSED_SIZE.finditer(text)]
     # "8.25" is either
     telling = [digits for digits in decimals if digits[1:] in ("", "0")]
     is_trimmed = {len(digits) == 1 for digits in telling}
     versions = [vllm_version(name) for name in RELEASES]
+    if is_since:
+        versions = [version for version in versions if version.says_since_when_graphs_are_estimated]
     if model:
         versions = [
             version
@@ -669,7 +805,7 @@ def releases_of(text: str) -> tuple[str, ...]:
         ]
     if len(is_trimmed) == 1:
         versions = [version for version in versions if version.trims_refused_sizes in is_trimmed]
-    if model or is_trimmed:
+    if model or is_trimmed or is_since:
         return tuple(version.name for version in versions)
     return ()
 

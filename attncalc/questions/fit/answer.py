@@ -25,6 +25,7 @@ from ...what_if import no_model
 from ...workload import Workload
 from ..arguments import takes
 from ..results import Result, model_subject, workload_subject
+from .figures import text_length
 from .options import ALL, FitOptions
 from .report import answer_report, fit_report, hardware
 from .request import read_fit_request
@@ -64,6 +65,10 @@ class FitResult(Result, of_fit.FitResult):
         if self.refusal:
             return "does not start"
         batch = self.max_batch
+        texts = self.step_texts(text_length(self))
+        if texts is not None:
+            each = f"{plural(int(texts), 'text')} of {count(text_length(self))} tokens"
+            return f"{VERDICTS[self.verdict].lower()}, {each} per step"
         if batch is None:
             requests = "no limit of requests"
         else:

@@ -39,7 +39,8 @@ def memory_chart(bar: Bar) -> Stack:
         pieces.append(Piece("runtime", f"{gib(low)} GiB", bar.weights, after_weights, "runtime"))
     if bar.usable > after_runtime:
         left = gib_range(*(max(0, size) for size in bar.cache))
-        pieces.append(Piece("KV cache", f"{left} GiB", after_runtime, bar.usable, "cache"))
+        rest = "KV cache" if bar.has_cache else "free"
+        pieces.append(Piece(rest, f"{left} GiB", after_runtime, bar.usable, "cache"))
     marks = [Mark(bar.usable, f"{gib(bar.usable)} GiB for the engine, {bar.share} of the memory")]
     if bar.usable < bar.memory:
         marks.append(Mark(bar.memory, f"{gib(bar.memory)} GiB on {bar.owner}"))

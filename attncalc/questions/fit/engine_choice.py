@@ -27,7 +27,9 @@ from ...workload import Workload
 from .options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 # Options with which a name of Ollama's library is only another spelling: Ollama has none of them.
-NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
+NOT_OLLAMA = frozenset(
+    {"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization", "keep", "weights_size"}
+)
 # The engine that loads GGUF files.
 _FILES = RUNNERS["ollama"]
 # The type of GGUF files that most people use.

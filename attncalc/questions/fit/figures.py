@@ -28,12 +28,16 @@ _NO_GPU = "without a GPU"
 _NOT_HELD = "if the engine holds none"
 _NO_BLOCKS = "for an engine without blocks"
 _NO_LIMIT = "without a limit"
+_NO_CACHE = "for a model without a cache"
+_WITH_CACHE = "for a model with a cache"
 _NO_RAM = "if no size of host memory is known"
 _LLAMACPP = "for other engines than llama.cpp"
 # llama.cpp's buffers, by the names of their figures.
 _BUFFERS = ("compute_buffer", "host_compute_buffer", "model_buffer")
 # The figures that are also given of all replicas together.
 TOTALS = ("concurrency", "max_batch", "kv_tokens")
+# Tokens of a text: the maximum of BERT, to which passages are cut.
+_USUAL_TEXT = 512
 _ENDS = {"low": "least", "high": "most"}
 # What fits with kv_memory_low and kv_memory_high.
 _LIMITS = tuple(f"{name}_{end}" for end in _ENDS for name in Limits._fields)
@@ -120,30 +124,36 @@ FIGURES = FigureRows(
     usable_memory=FigureRow("usable", BYTES, "the share of it that the engine uses", _NO_GPU),
     weights=FigureRow("weights", BYTES, "the weights on one GPU", _NO_GPU, source="its parameters"),
     reserve=FigureRow("runtime", BYTES, "the runtime memory", _NO_GPU),
-    kv_memory=FigureRow("KV memory", BYTES, "what is left for the cache"),
+    kv_memory=FigureRow("KV memory", BYTES, "what is left for the cache", _NO_CACHE),
     kv_memory_low=FigureRow(
         "KV memory at least",
         BYTES,
         "kv_memory if the runtime memory is largest",
+        _NO_CACHE,
         source="if runtime is largest",
     ),
     kv_memory_high=FigureRow(
         "KV memory at most",
         BYTES,
         "kv_memory if the runtime memory is smallest",
+        _NO_CACHE,
         source="if runtime is smallest",
     ),
     kv_bytes_per_sequence=FigureRow(
-        "one request", BYTES, "the cache of one sequence", title="KV cache of one request"
+        "one request",
+        BYTES,
+        "the cache of one sequence",
+        _NO_CACHE,
+        title="KV cache of one request",
     ),
-    kv_needed=FigureRow("the batch", BYTES, "the cache of the whole batch"),
+    kv_needed=FigureRow("the batch", BYTES, "the cache of the whole batch", _NO_CACHE),
     kv_bytes_per_block=FigureRow("one block", BYTES, "one block", _NO_BLOCKS),
     kv_blocks=FigureRow("blocks", NO_UNIT, "blocks that fit", _NO_BLOCKS),
     kv_tokens=FigureRow(
         "tokens",
         TOKENS,
         "tokens that fit, as the engine counts them",
-        "if the whole cache is in host memory",
+        "if the whole cache is in host memory, and for a model without a cache",
         title="Tokens in the cache",
     ),
     kv_tokens_without_dcp=FigureRow(
@@ -154,7 +164,8 @@ FIGURES = FigureRows(
     ),
     concurrency=ratio_row(
         "concurrent requests",
-        "concurrent requests of this context, as the engine prints it",
+        "concurrent requests of this context, as the engine prints it; of a model without a cache, "
+        "texts of one step",
         title="Concurrent requests",
     ),
     max_context=FigureRow(
@@ -170,6 +181,18 @@ FIGURES = FigureRows(
         "the most sequences of this context that fit",
         _NO_LIMIT,
         title="Largest batch",
+    ),
+    tokens_per_step=FigureRow(
+        "tokens per step",
+        TOKENS,
+        "tokens of one step of a model without a cache, as max_num_batched_tokens",
+        _WITH_CACHE,
+    ),
+    texts_per_step=FigureRow(
+        "texts of 512 tokens per step",
+        NO_UNIT,
+        "texts of 512 tokens, or of a shorter context, that one step computes",
+        _WITH_CACHE,
     ),
     min_gpus=FigureRow(
         "fewest GPUs of this kind",
@@ -282,6 +305,7 @@ def fit_figures(
         of,
         **_budget_values(result),
         **_cache_values(result),
+        **_step_values(result),
         **_host_values(result),
         **_searched_values(answer, searched),
         **_weight_parts(result.budget.weights, answer.resolved.engine.title),
@@ -308,14 +332,20 @@ def _budget_values(result: FitResult) -> Values:
         reserve = reserve._replace(
             value=budget.reserve.total, label="runtime, estimated" if is_estimated else ""
         )
+    memories: Values = dict.fromkeys(("kv_memory", "kv_memory_low", "kv_memory_high"))
+    if result.resolved.has_cache:
+        source = "what is left" if budget.memory else _GIVEN
+        memories = {
+            "kv_memory": Given(budget.kv_memory, source=source),
+            "kv_memory_low": Quantity(budget.kv_memory_low),
+            "kv_memory_high": Quantity(budget.kv_memory_high),
+        }
     return {
         "gpu_memory": Given(budget.memory, source=source_of_gpu),
         "usable_memory": usable,
         "weights": weights,
         "reserve": reserve,
-        "kv_memory": Given(budget.kv_memory, source="what is left" if budget.memory else _GIVEN),
-        "kv_memory_low": Quantity(budget.kv_memory_low),
-        "kv_memory_high": Quantity(budget.kv_memory_high),
+        **memories,
     }
 
 
@@ -326,9 +356,14 @@ def _cache_values(result: FitResult) -> Values:
     context = count(workload.context)
     pool = result.pool
     details = {detail.name: detail.quantity for detail in pool.details}
+    of_one: Given | None = None
+    needed: Given | None = None
+    if result.resolved.has_cache:
+        of_one = Given(_one_sequence(result), f"one request of {context} tokens")
+        needed = Given(result.needed, f"{batch} of {context} tokens")
     return {
-        "kv_bytes_per_sequence": Given(_one_sequence(result), f"one request of {context} tokens"),
-        "kv_needed": Given(result.needed, f"{batch} of {context} tokens"),
+        "kv_bytes_per_sequence": of_one,
+        "kv_needed": needed,
         "kv_bytes_per_block": details.get("kv_bytes_per_block"),
         "kv_blocks": pool.blocks,
         "kv_tokens": None if pool.tokens == NO_LIMIT else pool.tokens,
@@ -336,6 +371,23 @@ def _cache_values(result: FitResult) -> Values:
         "max_context": Given(result.max_context, f"longest context of {batch}"),
         "max_batch": Given(result.max_batch, f"maximum requests of {context} tokens"),
     }
+
+
+def _step_values(result: FitResult) -> Values:
+    """Return what one step of a model without a cache computes."""
+    length = text_length(result)
+    label = f"texts of {count(length)} tokens per step"
+    return {
+        "tokens_per_step": result.step_tokens,
+        "texts_per_step": Given(result.step_texts(length), label),
+    }
+
+
+def text_length(result: FitResult) -> int:
+    """Return the tokens of the texts that are counted: 512, as most passages have, or the context
+    if it is shorter.
+    """
+    return min(_USUAL_TEXT, int(result.resolved.workload.context))
 
 
 def _host_values(result: FitResult) -> Values:

@@ -5,8 +5,9 @@
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from math import prod
 from typing import Any
 
@@ -14,7 +15,15 @@ from ...config import load
 from ...config.gpus import gpus_of
 from ...config.presets import of_ollama, of_other_machine, with_file_type
 from ...engines import ENGINES, find_engine
-from ...engines.pasted import NOT_USED, OF_EACH_GPU, LaunchWords, Meaning, could_matter
+from ...engines.arguments import COMPUTED, MAY_CHANGE, VALUE, VALUES, Argument, Arguments
+from ...engines.pasted import (
+    NOT_COMPUTED,
+    NOT_USED,
+    OF_EACH_GPU,
+    LaunchWords,
+    Meaning,
+    could_matter,
+)
 from ...errors import AttncalcError
 from ...ggml import WIDE_TYPES
 from ...model import plural
@@ -24,6 +33,7 @@ from ...serving.weight_format import released_dtype
 from ...show.lists import tell
 from ...units import hyphens, parse_count, truncate
 from ..pasted_words import MOST_WORDS, check_models, first_argument, is_option, value_of, words_of
+from .launch_arguments import Given, read_arguments
 
 # Digits of a number that is compared here: a longer one is left to its option, which has an error
 # for it.
@@ -104,8 +114,7 @@ def options_of_launch(
     start = _start(words)
     assert start is not None
     known = start.words
-    assigned = filter(None, (re.fullmatch(_VARIABLE, word) for word in words[: start.first]))
-    variables = {match[1]: match[2] for match in assigned}
+    variables = _variables(words[: start.first])
     found: list[str] = []
     has_model = any(word.partition("=")[0] in known.models for word in words[start.first :])
     rest = list(reversed(words[start.first :]))
@@ -117,13 +126,21 @@ def options_of_launch(
             has_model = True
             continue
         name, has_value, _ = word.partition("=")
-        option = options.get(hyphens(name))
-        is_flag = hyphens(name) in known.flags or (option is not None and not option.metavar)
+        is_flag = _is_flag(known, hyphens(name), options)
         takes_next = not has_value and not is_flag and rest and not is_option(rest[-1])
         value = [rest.pop()] if takes_next else []
         if name not in known.models:
             found += [word, *value]
     return found, variables
+
+
+def _is_flag(known: LaunchWords, name: str, options: Mapping[str, Option]) -> bool:
+    """Return whether an option of a command takes no value."""
+    argument = known.arguments(None).by_name.get(name) if known.arguments else None
+    if argument or (known.arguments and not known.has_others):
+        return argument is not None and not argument.takes_value
+    option = options.get(name)
+    return name in known.flags or (option is not None and not option.metavar)
 
 
 def with_engine_json(words: Sequence[str], options: Mapping[str, Option]) -> list[str]:
@@ -175,18 +192,19 @@ def expand(
 
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
     """
-    words = words_of(command)
+    words = _of_one_node(command) or words_of(command)
     start = _start(words[:MOST_WORDS])
     if start is None or len(words) > MOST_WORDS:
         raise _unknown_command(words)
     typed = (word.partition("=")[0] for word in before)
     given = {options[name].name for name in typed if name in options}
-    reader = _Reader(start, options, given, names)
+    reader = _Reader(start, options, given, names, _version(start, before, words[: start.first]))
     model = reader.read(words[start.first :])
     model = reader.read_variables(words[: start.first]) or model
     before = reader.read_starter(words[: start.first], before)
     if start.version:
         reader.add(("--engine-version", start.version, *start.words.of_image(start.version)))
+    reader.add(start.words.unsaid(reader.found))
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
@@ -210,6 +228,73 @@ def expand(
     if model and named:
         return [*before, named, *found]
     return [*before, *found]
+
+
+def _variables(words: Sequence[str]) -> dict[str, str]:
+    """Return the variables that are set before a command."""
+    assigned = filter(None, (re.fullmatch(_VARIABLE, word) for word in words))
+    return {match[1]: match[2] for match in assigned}
+
+
+def _version(start: _Start, before: Sequence[str], words: Sequence[str]) -> str | None:
+    """Return the version of the command's engine: that before the command, of a variable, or of its
+    image; None for the newest.
+    """
+    of_command = start.version
+    for name, value in _variables(words).items():
+        reading = start.words.environment.get(name)
+        meaning = reading(value) if callable(reading) else None
+        of_command = value_of("--engine-version", words=meaning or ()) or of_command
+    engine = value_of("--engine", words=before)
+    if engine in (None, start.engine):
+        return value_of("--engine-version", words=before) or of_command
+    return of_command
+
+
+def _of_one_node(command: Sequence[str]) -> list[str]:
+    """Return the words of the first of several commands, one per line, that start a server on
+    several nodes; [] for anything else.
+
+    Raises AttncalcError if they differ in more than the node.
+    """
+    lines = command[0].replace("\\\n", " ").splitlines() if len(command) == 1 else []
+    commands = [words for words in map(_words_of_line, lines) if begins_launch(words)]
+    if len(commands) < 2:
+        return []
+    first, *others = (_without_node(words) for words in commands)
+    for other in others:
+        if other != first:
+            pairs = zip_longest(first, other, fillvalue="")
+            one, two = next(pair for pair in pairs if pair[0] != pair[1])
+            raise AttncalcError(
+                f"the commands of several lines start different servers: '{truncate(one)}' and "
+                f"'{truncate(two)}'",
+                "give one of them",
+            )
+    return commands[0]
+
+
+def _words_of_line(line: str) -> list[str]:
+    """Return the words of a line of a shell, without its comment."""
+    with contextlib.suppress(ValueError):  # a quotation mark without its other
+        return shlex.split(line, comments=True)
+    return line.split()
+
+
+def _without_node(words: Sequence[str]) -> list[str]:
+    """Return the words without the options that differ between the nodes of one server."""
+    start = _start(words)
+    assert start is not None
+    left: list[str] = []
+    rest = list(reversed(words))
+    while rest:
+        word = rest.pop()
+        name = hyphens(word.partition("=")[0])
+        if name not in start.words.of_node:
+            left.append(word)
+        elif "=" not in word and name not in start.words.flags and rest:
+            rest.pop()
+    return left
 
 
 def _unknown_command(words: Sequence[str]) -> AttncalcError:
@@ -259,13 +344,20 @@ class _Reader:
         options: Mapping[str, Option],
         given: set[str],
         names: Collection[str] = (),
+        version: str | None = None,
     ) -> None:
         self.found: dict[str, tuple[str, ...]] = {}  # {option of `attncalc fit`: its words}
         self._start = start
         self._options = options
         self._given = given
         self._names = names
+        self._version = version
+        # arguments of an engine that may have others
+        self._others: Mapping[str, Argument] = {}
+        if start.words.has_others and start.words.arguments:
+            self._others = start.words.arguments(None).by_name
         self._unused: list[str] = []
+        self._not_computed: list[str] = []
         self._is_command_read = False
 
     def add(self, words: Sequence[str]) -> None:
@@ -388,13 +480,22 @@ class _Reader:
     def read(self, words: Sequence[str]) -> str | None:
         """Add the options of the words, and return the model; None if they name none.
 
-        Raises AttncalcError for an option that is not known and may change memory.
+        Raises AttncalcError for an option that the engine does not have; without a table of all its
+        options, for one that is not known and may change memory.
         """
+        known = self._start.words
+        if known.arguments and not known.has_others:
+            return self._read_arguments(words)
+        return self._read_words(words)
+
+    def _read_words(self, words: Sequence[str]) -> str | None:
+        """Read the words of an engine without a table of all its arguments."""
         known = self._start.words
         model = None
         swallowed = []
         bare = list[int]()
         read: dict[object, str] = {}  # {what an option is: its name in the command}
+        defaults: list[str] = []
         rest = list(reversed(words))
         while rest:
             word = rest.pop()
@@ -404,8 +505,8 @@ class _Reader:
             name, has_value, value = word.partition("=")
             name = hyphens(name)
             self._check_name(name, read)
-            if name in known.flags:
-                self.use(name, known.flags[name])
+            if self._use_without_option(name, rest):
+                defaults += known.defaults_with.get(name, ())
                 continue
             option = self._option(name)
             if name not in known.names and option and not option.metavar:
@@ -418,12 +519,64 @@ class _Reader:
             elif not self._use_value(name, value):
                 self._leave_out(name)
                 swallowed.append(value)
+        self.add(defaults)
         if model is None and bare:
             model = words[bare.pop(0)]
         for i in bare:
             self._leave_out_bare(words, i)
-        # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
+        # 'lms load --new-flag org/name': the flag has no value, and the model follows
         return model or next(filter(_is_repository, swallowed), None)
+
+    def _read_arguments(self, words: Sequence[str]) -> str | None:
+        """Read the words of an engine whose arguments are known."""
+        known = self._start.words
+        assert known.arguments
+        arguments = known.arguments(self._version)
+        spelled = known.spelled(words)
+        for word in spelled:
+            name = word.partition("=")[0]
+            if is_option(word) and name not in arguments.by_name:
+                self._check_own(name)
+                self._check_other_name(name, arguments)
+        bare, found = read_arguments(spelled, arguments)
+        model = None
+        read: dict[object, str] = {}
+        for given in found:
+            if set(given.argument.names).intersection(known.models):
+                self._check_twice(given.name, known.models, read)
+                model = given.values[0]
+            elif given.argument.memory == COMPUTED:
+                self._use_argument(given, read)
+            elif given.argument.memory == MAY_CHANGE:
+                self._not_computed.append(given.name)
+            else:
+                self._unused.append(given.name)
+        if model is None and bare:
+            model = bare.pop(0)
+        if bare:
+            raise AttncalcError(
+                f"unexpected word in the command: {truncate(bare[0])}",
+                f"the command is as '{known.example}'",
+            )
+        return model
+
+    def _use_argument(self, given: Given, read: dict[object, str]) -> None:
+        """Add what an argument means that figures include."""
+        known = self._start.words
+        if given.whole in known.flags:
+            self.use(given.name, known.flags[given.whole])
+            return
+        named = [name for name in given.argument.names if name in known.names]
+        name = next(iter([*named, *filter(self._options.get, given.argument.names)]), given.whole)
+        option = self._options.get(name)
+        if given.argument.takes_value:
+            self._check_twice(given.name, known.names.get(name, option), read)
+            self._use_value(name, " ".join(given.values), given.name)
+        elif given.whole in self._options:
+            assert option
+            self.add((given.whole if "/" in option.names[0] else option.name,))
+        elif option:  # --no-enforce-eager is the default, unless it stands after --enforce-eager
+            self.found.pop(option.name, None)
 
     def _option(self, name: str) -> Option | None:
         """Return the option of `attncalc fit` of that name, which may be another engine's."""
@@ -431,12 +584,12 @@ class _Reader:
             return None
         return self._options.get(name)
 
-    def _use_value(self, name: str, value: str) -> bool:
+    def _use_value(self, name: str, value: str, written: str = "") -> bool:
         """Add what an option with this value means, and return whether the option is known."""
         reading = self._start.words.names.get(name)
         if callable(reading):
             self._check_set(name, reading(value))
-            self.use(name, reading(value))
+            self.use(written or name, reading(value))
             return True
         option = self._option(name)
         own = option.name if option else reading
@@ -455,23 +608,42 @@ class _Reader:
         known = self._start.words
         reading = known.names.get(name)
         option = self._options.get(name)
-        is_own = name in _OWN or (
-            name in self._names and name not in self._options and name.startswith("--")
-        )
-        if (
-            is_own
-            and reading is None
-            and name not in (*known.flags, *known.models, *known.unmodelled)
-        ):
-            raise AttncalcError(
-                f"{name} is an option of attncalc",
-                f"give it before the command: attncalc fit {name} ... -- COMMAND",
-            )
+        if reading is None and name not in (*known.flags, *known.models, *known.unmodelled):
+            self._check_own(name)
         meaning = reading or option or (known.models if name in known.models else None)
         # which may be repeated
         is_flag = reading is None and option is not None and not option.metavar
         if meaning is None or is_flag or name in known.flags:
             return
+        self._check_twice(name, meaning, read)
+
+    def _check_own(self, name: str) -> None:
+        """Raise AttncalcError for an option that attncalc alone has."""
+        is_of_screen = name in self._names and name not in self._options and name[:2] == "--"
+        if name in _OWN or is_of_screen:
+            raise AttncalcError(
+                f"{name} is an option of attncalc",
+                f"give it before the command: attncalc fit {name} ... -- COMMAND",
+            )
+
+    def _check_other_name(self, name: str, arguments: Arguments) -> None:
+        """Raise AttncalcError for an option that this engine has under another name: '--tp' is
+        vLLM's -tp.
+        """
+        option = self._options.get(name)
+        if option is None or arguments.begins(name):
+            return
+        names = [part for each in (*option.names, *option.also) for part in each.split("/")]
+        own = next((each for each in names if each in arguments.by_name), None)
+        if own:
+            raise AttncalcError(
+                f"{arguments.title} has no argument {name}", f"write {own}, which is the same"
+            )
+
+    def _check_twice(self, name: str, meaning: object, read: dict[object, str]) -> None:
+        """Raise AttncalcError if the command has an option of that meaning already; add it to
+        `read` otherwise.
+        """
         if callable(meaning):  # several options may share a function
             meaning = name
         key = meaning if isinstance(meaning, str) else id(meaning)
@@ -487,7 +659,9 @@ class _Reader:
         Tests of llama-bench have a context each.
         """
         is_bench = "bench" in self._start.words.example
-        if self._is_command_read or is_bench or not meaning:
+        if self._is_command_read or is_bench:
+            return
+        if not meaning or meaning is NOT_COMPUTED:
             return
         option, *value = meaning
         before = self.found.get(option)
@@ -512,6 +686,28 @@ class _Reader:
         if is_used and name not in known.optional:
             raise AttncalcError(f"{name} needs a value", f"the command is as '{known.example}'")
         return ""
+
+    def _use_without_option(self, name: str, rest: list[str]) -> bool:
+        """Add what a flag means, or note an argument that no figure includes, whose values are
+        taken from `rest`; return whether it is one of them.
+        """
+        known = self._start.words
+        if name in known.flags:
+            self.use(name, known.flags[name])
+            return True
+        argument = self._others.get(name)
+        is_read = name in known.names or name in known.unmodelled
+        if argument is None or argument.memory == COMPUTED or is_read:
+            return False
+        if argument.memory == MAY_CHANGE:
+            self._not_computed.append(name)
+        else:
+            self._unused.append(name)
+        number = {VALUE: 1, VALUES: 2}.get(argument.takes, 0)
+        while number and rest and not is_option(rest[-1]):
+            rest.pop()
+            number -= 1
+        return True
 
     def _leave_out_bare(self, words: Sequence[str], i: int) -> None:
         """Note a word that is neither the model nor of an option: a prompt, or a further value of
@@ -538,9 +734,9 @@ class _Reader:
 
         Return the model that one names.
         """
-        assigned = filter(None, (re.fullmatch(_VARIABLE, word) for word in words))
-        typed = {match[1]: match[2] for match in assigned}
+        typed = _variables(words)
         known = self._start.words.environment
+        known_in_full = self._start.words.arguments and not self._start.words.has_others
         model = None
         self._is_command_read = True  # whose options replace the variables
         around = {name: os.environ[name] for name in known if name in os.environ}
@@ -549,7 +745,9 @@ class _Reader:
         for name, value in (typed | around).items():
             before = dict(self.found)
             reading = known.get(name)
-            if isinstance(reading, str):
+            if isinstance(reading, str) and known_in_full:
+                self.add((reading, value))  # which the version may lack as an argument
+            elif isinstance(reading, str):
                 model = self.read([reading, value]) or model
             elif reading:
                 self.use(name, reading(value))
@@ -590,9 +788,12 @@ class _Reader:
         return _with_gpus_of_container(before, seen)
 
     def note(self) -> None:
-        """Name the options that are not used."""
+        """Name the options that are not used, and those of them that may change memory."""
         if self._unused:
             tell(f"note: not used: {', '.join(dict.fromkeys(self._unused))}")
+        if self._not_computed:
+            names = ", ".join(dict.fromkeys(self._not_computed))
+            tell(f"note: not computed, and may change memory: {names}")
 
     def use(self, name: str, meaning: Meaning) -> None:
         """Add what an option or a variable means; a note names it if it is not used.
@@ -601,6 +802,9 @@ class _Reader:
         """
         if meaning is NOT_USED:
             self._unused.append(name)
+            return
+        if meaning is NOT_COMPUTED:
+            self._not_computed.append(name)
             return
         if "--context" in self.found and meaning[:1] == ("--context",):
             before = self.found["--context"][1]
@@ -614,8 +818,9 @@ class _Reader:
         """
         name = truncate(name)
         if name in self._start.words.unmodelled:
-            name = f"{name} (which may change the runtime memory)"
-        elif may_matter and could_matter(name):
+            self._not_computed.append(name)
+            return
+        if may_matter and could_matter(name):
             raise AttncalcError(
                 f"{name} of {self._start.title} is not known here, and may change memory",
                 "leave it out to see the figures without it",

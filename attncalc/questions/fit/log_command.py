@@ -234,6 +234,8 @@ def _with_options_in_log(
         texts.pop("weights_dtype", None)
     if log.checkpoint_dtype and log.checkpoint_dtype != released_dtype(model):
         texts.setdefault("weights_dtype", log.checkpoint_dtype)
+    if "mem_fraction_static" in options:  # SGLang's name of the share, which the log has too
+        texts.pop("gpu_memory_utilization", None)
     if log.version is not None:
         texts["engine_version"] = log.version
     merged: dict[str, Any] = {**texts, **options, "engine": log.engine}

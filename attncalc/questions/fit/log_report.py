@@ -13,7 +13,7 @@ from typing import Any
 from ...check import Check
 from ...engines import find_engine
 from ...hardware import Gpu
-from ...logs.cause import Diagnosis, diagnose_alone, requests_in_words
+from ...logs.cause import Diagnosis, diagnose_alone, preemptions_in_words, requests_in_words
 from ...logs.comparison import (
     Estimate,
     LogComparison,
@@ -167,8 +167,7 @@ def _in_words(read: _Reading) -> tuple[str, list[Table]]:
         sentence = _verdict(read.comparison, read.other_model)
     if read.load is None:
         return sentence, []
-    engine = read.answer.resolved.engine
-    first, *others = _load_sentences(read.load, engine.running_option)
+    first, *others = _load_sentences(read.load, read.log.engine)
     tables = [*_load_changes(read.load), lines_table([sentence])]
     if others:
         tables.insert(0, lines_table(others))
@@ -507,10 +506,8 @@ def _load_facts(load: Load, state: LoadState) -> dict[str, Any]:
     }
 
 
-def _load_sentences(state: LoadState, running_option: str) -> list[str]:
-    """Return the load in words. `running_option` is the engine's that limits the running
-    requests.
-    """
+def _load_sentences(state: LoadState, engine: str) -> list[str]:
+    """Return the load of an engine in words."""
     texts = []
     load = state.load
     tokens = f"{count(state.tokens_per_request)} tokens"
@@ -535,12 +532,12 @@ def _load_sentences(state: LoadState, running_option: str) -> list[str]:
         of_load = f"{of_load} The cache holds {held} such requests."
     texts.append(of_load)
     if load.preempted:
-        lines = plural(load.preempted, "line")
-        texts.append(f"Running requests lost their cache and are computed again ({lines}).")
+        words = preemptions_in_words(load, engine)
+        texts.append(f"{words[0].upper()}{words[1:]}.")
     if load.waiting and not load.is_full:
         texts.append(
             "The cache is not full: the limit of running requests is reached "
-            f"({running_option}), or prompts are still computed."
+            f"({find_engine(engine).running_option}), or prompts are still computed."
         )
     return texts
 

@@ -10,7 +10,7 @@ from ...hardware import DESKTOP, Gpu
 from ...model import plural
 from ...quantity import Quantity
 from ...serving.answer import Answer
-from ...serving.fit import Deployment, FitResult, possible_verdict
+from ...serving.fit import Deployment, FitResult, budget_without_kv_memory, possible_verdict
 from ...serving.launch import launch_command
 from ...serving.request import FitRequest, ResolvedRequest, resolve
 from ...serving.suggestions import narrower_weights
@@ -35,12 +35,14 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             "the batch: all figures are per replica."
         )
     notes += _node_notes(resolved)
-    notes += [
-        *_memory_notes(result),
-        *_cache_dtype_notes(resolved),
-        *resolved.engine.host_notes(resolved.args),
-    ]
+    notes += _memory_notes(result)
+    if resolved.has_cache:
+        notes += _cache_dtype_notes(resolved)
+    else:
+        notes += _share_notes(resolved)
+    notes += resolved.engine.host_notes(resolved.args)
     notes += _host_memory_notes(result)
+    notes += _old_file_notes(resolved)
     if resolved.gpu:
         notes += _gpu_notes(result, resolved.gpu)
     has_types = (
@@ -211,7 +213,11 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
         layers.mlp.n_experts or 0 for _, layers in resolved.request.model.groups() if layers.mlp
     )
     here = f"each GPU has a part of all {count(experts)} experts"
-    if resolved.request.enable_expert_parallel:
+    copies = resolved.request.engine_args.get("num_redundant_experts") or 0
+    if copies:
+        each = (experts + copies) // devices
+        here = f"a GPU has {count(each)} of {count(experts)} experts and {count(copies)} copies"
+    elif resolved.request.enable_expert_parallel:
         here = (
             f"a GPU has at most {count(-(-experts // devices))} of {count(experts)} experts of a "
             "layer"
@@ -227,15 +233,48 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
             f"{plural(resolved.devices // resolved.args.attn_dp, 'GPU')} divide the batch: all "
             f"figures are per rank. All ranks together hold {together} concurrent requests."
         )
-        yield (
-            "The experts' workspace is that for the tokens of all ranks, which are gathered by "
-            "default. Other backends "
-            "(--all2all-backend) need less, and buffers of their own, which are not counted."
-            if not resolved.engine.ranks_share_tp
-            else "The experts' workspace is that for one rank's tokens. Backends that gather the "
-            "tokens of all ranks "
-            "need more, and buffers for the exchange of tokens between ranks are not counted."
-        )
+        if resolved.engine.ranks_share_tp:
+            yield (
+                "The experts' workspace is that for one rank's tokens. Backends that gather the "
+                "tokens of all ranks need more."
+            )
+
+
+def _old_file_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield that Ollama's files of DeepSeek-V2 and V3, most of which are from before llama.cpp
+    stored latents, cache K and V of every head.
+    """
+    model = resolved.request.model.plain()
+    is_old = str(model.model_type).startswith(("deepseek_v2", "deepseek_v3"))
+    if not (resolved.request.ollama and is_old and model.stored is None):
+        return
+    for layers in model.main.layers:
+        roles = {cached.role: int(cached.width) for cached in layers.attention.cache()}
+        if "latent" in roles:
+            widths = layers.attention.widths()
+            times = widths.n_heads * (widths.d_qk + widths.d_v) / roles["latent"]
+            yield (
+                f"{WARNING}a file from before April 2025, as most of Ollama's of this model, "
+                f"caches K and V of every head, {times:.1f} times as much: --attention mha counts "
+                "them, and the file itself instead of its name."
+            )
+            return
+
+
+def _reported_memory_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield that an engine reported memory for the cache, of which the estimated weights leave
+    none.
+    """
+    estimated = budget_without_kv_memory(resolved)
+    if estimated is None or estimated.kv_memory_high or not estimated.weights:
+        return
+    weights = human(estimated.weights.total, BYTES)
+    assert resolved.gpu is not None
+    yield (
+        f"{WARNING}by the estimate, weights of {weights} leave no cache in "
+        f"{human(resolved.gpu.memory, BYTES)}. The figures are those of the memory that the engine "
+        "reported: --gpu, --tp or --weights-dtype may differ from the engine's."
+    )
 
 
 def _memory_notes(result: FitResult) -> Iterator[str]:
@@ -250,6 +289,7 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
         yield f"{WARNING}{engine.title} does not start. {result.refusal.tip}"
     elif result.verdict == "may_not_fit":
         yield f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."
+    yield from _reported_memory_notes(result.resolved)
     gpu = result.resolved.gpu
     if gpu and budget.facts:
         yield from _other_memory_notes(result, gpu)
@@ -273,6 +313,21 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
                 "A forward pass takes the whole batch, so a larger batch leaves less memory for "
                 "the cache; 'concurrent requests' is computed for the memory shown."
             )
+
+
+def _share_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield what the engine's share of the GPU is for a model without a cache: the memory that must
+    be free at its start.
+    """
+    share = resolved.share_at_start
+    gpu = resolved.gpu
+    if share is None or gpu is None or share.numerator == share.denominator:
+        return
+    free = human(share.of(gpu.memory), BYTES)
+    yield (
+        f"{share.option} {share.text}: {free} must be free when {resolved.engine.title} starts. It "
+        "allocates no cache for this model, and a smaller share changes nothing else."
+    )
 
 
 def _other_memory_notes(result: FitResult, gpu: Gpu) -> Iterator[str]:

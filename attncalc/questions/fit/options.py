@@ -6,10 +6,17 @@ from typing import Annotated, Any, TypedDict
 
 from ...engines import ENGINES, find_engine
 from ...engines.llamacpp.options import LlamacppOptions
-from ...engines.options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
+from ...engines.options import (
+    DraftOptions,
+    ExpertOptions,
+    LoraOptions,
+    PagedOptions,
+    VersionOptions,
+)
 from ...engines.sglang.options import SglangOptions
 from ...engines.transformers.options import TransformersOptions
 from ...engines.vllm.options import VllmOptions
+from ...errors import BadValueError, known_tip
 from ...hardware import Gpu
 from ...options import (
     BYTES,
@@ -24,6 +31,9 @@ from ...options import (
     Size,
     With,
 )
+from ...ranges import split_list
+from ...serving.kept_weights import NONE, PARTS
+from ...units import truncate
 from ..options import LENGTHS, CacheDtypeOptions, ModelOptions, SizeOptions
 
 
@@ -31,6 +41,18 @@ def _engine(text: str, name: str) -> str:
     if text == ALL:
         return text
     return find_engine(text).name
+
+
+def _parts(text: str, name: str) -> tuple[str, ...]:
+    """Return the parts that a text names, each once, in the order of PARTS; () for 'none'."""
+    given = {part.lower().replace("_", "-") for part in split_list(text, name)}
+    known = (*PARTS, NONE)
+    for part in given:
+        if part not in known:
+            raise BadValueError(f"{name} cannot be '{truncate(part)}'", known_tip(part, known))
+    if NONE in given and len(given) > 1:
+        raise BadValueError(f"{name} none cannot be combined with a part", "leave one of them out")
+    return tuple(part for part in PARTS if part in given)
 
 
 DEFAULT_OF_ENGINE = (
@@ -181,6 +203,19 @@ class DeploymentOptions(TypedDict, total=False):
         "q4_k_m, ... Default: as released; q4_k_m with llamacpp on such GPUs.",
         With(also="--quantization --quantize --quant --weight-dtype --wdtype", common=True),
     ]
+    keep: Annotated[
+        str | Sequence[str] | None,
+        Parser(_parts, "PART,...", known=(*PARTS, NONE)),
+        "Parts that stay in 16 bits with --weights-dtype int4 and the like: attention, "
+        "linear-attention, mlp, shared-experts, or none. Embedding and lm head always do.",
+        With(axis=False),
+    ]
+    weights_size: Annotated[
+        Size | None,
+        BYTES,
+        "Size of the files of the weights, as download pages show it: 18.4GiB. Default: computed.",
+        With(axis=False),
+    ]
     served_model: Annotated[
         str | None,
         TEXT,
@@ -210,6 +245,7 @@ class EngineOptions(
     PagedOptions,
     DraftOptions,
     LoraOptions,
+    ExpertOptions,
     VllmOptions,
     SglangOptions,
     LlamacppOptions,
@@ -237,7 +273,7 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Workload": (SizeOptions, CacheDtypeOptions),
     "Users": (UserOptions,),
     "GPUs and engine": (DeploymentOptions, VersionOptions),
-    "Several engines": (PagedOptions, DraftOptions, LoraOptions),
+    "Several engines": (PagedOptions, DraftOptions, LoraOptions, ExpertOptions),
     "vLLM": (VllmOptions,),
     "SGLang": (SglangOptions,),
     "llama.cpp": (LlamacppOptions,),

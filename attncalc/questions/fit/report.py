@@ -24,7 +24,7 @@ from ...show.users import described, users_section
 from ...show.verdicts import VERDICTS
 from ...units import BYTES, count, human
 from .facts import engine_facts, fit_facts
-from .figures import answer_figures, detail_figures, term_figures
+from .figures import answer_figures, detail_figures, term_figures, text_length
 from .notes import fit_notes
 from .tables import (
     Figures,
@@ -190,11 +190,7 @@ def _on_one_screen(
     if bounds:  # without the first note the times would look like estimates
         blocks += note_blocks(bounds.notes[:1], _BOUNDS)
         n_notes += len(bounds.notes[1:])
-    in_full = ["budget", "blocks", "log lines"]
-    if times and fits:
-        in_full.insert(0, "what fits")
-    if times[1:]:
-        in_full.insert(0, "other attention")
+    in_full = _parts_in_full(answer, has_times=bool(times), has_variants=len(times) > 1)
 
     def closing(left_out: LeftOut) -> tuple[str, ...]:
         parts = list(in_full)
@@ -206,6 +202,18 @@ def _on_one_screen(
         return _closing(answer, parts, all_notes, has_times=bounds is not None)
 
     return on_one_screen(report, blocks, closing)
+
+
+def _parts_in_full(answer: Answer, *, has_times: bool, has_variants: bool) -> list[str]:
+    """Return what --full adds to a screen that has the bounds of time, or has not."""
+    parts = ["budget"]
+    if answer.resolved.has_cache:
+        parts += ["blocks", "log lines"]
+    if has_times and answer.result.verdict == "fits":
+        parts.insert(0, "what fits")
+    if has_variants:
+        parts.insert(0, "other attention")
+    return parts
 
 
 def _changes_forms(answer: Answer, *, with_command: bool) -> Iterator[Form]:
@@ -362,6 +370,8 @@ def _verdict(found: Answer, with_speed: bool) -> str:
     result = found.result
     if result.refusal:
         return _refused(result, result.refusal)
+    if not found.resolved.has_cache:
+        return _verdict_without_cache(found)
     held = _held_without_cache(result)
     if not held:
         limit = _limit_beside_memory(result)
@@ -374,6 +384,39 @@ def _verdict(found: Answer, with_speed: bool) -> str:
     if start == "FITS:" and not _used(result):
         start = f"FITS:{_room(found)}"
     return f"{start} {_what_is_needed(result, rest)}.{_more(found)}"
+
+
+def _verdict_without_cache(found: Answer) -> str:
+    """Return the verdict on a model without a cache: 'FITS: a step of 2,048 tokens needs 0.3 to
+    1.8 of 22.0 GiB, for 4 texts of 512 tokens.'
+    """
+    result = found.result
+    tokens = result.step_tokens
+    length = text_length(result)
+    texts = result.step_texts(length)
+    if tokens is None or texts is None:
+        return VERDICTS[result.verdict]
+    workload = result.resolved.workload
+    batch = int(workload.batch)
+    longest = result.longest_request
+    if longest:
+        return (
+            f"STARTS with texts up to {count(longest)} tokens: one of "
+            f"{count(int(workload.context))} is longer than a step, in which it is computed."
+        )
+    most = result.layout.max_num_seqs or batch
+    if batch * int(workload.context) > tokens or batch > most:
+        limit = f"{count(most)} texts" if batch > most else f"{count(tokens)} tokens"
+        return (
+            f"{VERDICTS[result.verdict]}: {plural(batch, 'text')} of "
+            f"{count(int(workload.context))} tokens in one step, which has at most {limit}."
+        )
+    each = " on each GPU" if result.resolved.gpus > 1 else ""
+    return (
+        f"{VERDICTS[result.verdict]}: a step of {count(tokens)} tokens needs "
+        f"{_held(result.budget, 0)}{each}, for {plural(int(texts), 'text')} of {count(length)} "
+        "tokens."
+    )
 
 
 def _refused(result: FitResult, refusal: Refusal) -> str:
@@ -707,6 +750,7 @@ def _memory_bar(result: FitResult) -> Bar | None:
         cache=(budget.kv_memory_low, budget.kv_memory_high),
         has_others=any(part.name == "other_memory" for part in budget.reserve.runtime.parts),
         owner=owner,
+        has_cache=resolved.has_cache,
     )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from ...model import ModelSpec
 from ...options import options_of, parsed
 from ...serving.fit import NO_LIMIT, USEFUL_CONTEXT, possible_verdict, with_longest_context
 from ...serving.offload import with_auto_offload
-from ...serving.request import FitRequest, resolve
+from ...serving.request import FitRequest, resolve, usual_layouts
 from ...serving.traffic import USUAL, Traffic, usual_lengths
 from ...show.answer_rows import answers_of
 from ...units import count, dtype, is_auto, truncate
@@ -266,15 +266,26 @@ def fit_request(
         traffic=traffic,
         ram_is_given="ram" in values,
         **draft_fields(engine_args),
-        **{**served, **deployment, **given_checkpoint(values)},
+        **{**served, **deployment, **given_checkpoint(model, values)},
         engine_args=engine_args,
     )
     if not is_logged:
         _check_math_dtype(request)
+    notes += _layout_notes(request)
     request = with_auto_offload(request.with_workload(assumed=(*request.workload.assumed, *notes)))
     if longest:
         return _at_longest_context(request)
     return request
+
+
+def _layout_notes(request: FitRequest) -> Iterator[str]:
+    """Yield of which checkpoint the weights are, if checkpoints of the model may differ."""
+    usual = () if request.engine == ALL else usual_layouts(request)
+    if usual and usual[0].differs:
+        yield (
+            f"--weights-dtype {request.weights_dtype} is as in {usual[0].repository}: "
+            f"{usual[0].words}. --keep or --weights-size sets others."
+        )
 
 
 def _size_of_engine(

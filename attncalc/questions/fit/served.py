@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...config import ModelLike, load
+from ...config.checkpoints import Checkpoints, Layouts, layout_of
 from ...config.presets import (
-    Checkpoints,
     is_family_and_size,
     preset_of,
     repository_of,
@@ -35,12 +35,20 @@ def served_fields(
         return {"served_model": UNNAMED}
     named = with_revision(model, options.get("revision"))
     if isinstance(named, str | os.PathLike):
-        is_preset = isinstance(named, str) and not os.path.exists(named) and preset_of(named)
-        known = {"checkpoints": Checkpoints(spec.name)} if is_preset else {}
-        return served_model(os.fspath(named), spec) | known
+        return served_model(os.fspath(named), spec) | checkpoint_fields(named, spec)
     if isinstance(model, ModelSpec):
         return {}
     return {"served_model": UNNAMED}
+
+
+def checkpoint_fields(model: ModelLike | None, spec: ModelSpec) -> dict[str, Any]:
+    """Return the known checkpoints of a built-in model, as fields of FitRequest; {} of another."""
+    if not isinstance(model, str) or os.path.exists(model) or not preset_of(model):
+        return {}
+    return {
+        "checkpoints": Checkpoints(spec.name),
+        "layouts": Layouts(spec.name, spec.model_type or ""),
+    }
 
 
 def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
@@ -80,17 +88,25 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
     return {"served_model": name}
 
 
-def given_checkpoint(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return --served-model as a checkpoint in --weights-dtype, as fields of FitRequest.
+def given_checkpoint(model: ModelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return --served-model as a checkpoint in --weights-dtype, as fields of FitRequest. There is
+    none if it is not given, and other options tell how the checkpoint stores its weights.
 
     One whose name has the dtype, as org/name-FP8, is not converted to it; another one may be, if
     the engine can.
     """
     served = values.get("served_model")
     weights_dtype = values.get("weights_dtype")
-    if served is None or weights_dtype is None:
+    if weights_dtype is None:
         return {}
-    fields = {"checkpoints": {weights_dtype: served}}
+    if served is None:
+        # a known checkpoint may be another than the one that these options tell of
+        is_told = values.get("keep") is not None or values.get("weights_size") is not None
+        return {"checkpoints": {}, "layouts": {}} if is_told else {}
+    layout = layout_of(served, model.name, weights_dtype, model.model_type or "")
+    fields: dict[str, Any] = {"checkpoints": {weights_dtype: served}, "layouts": {}}
+    if layout:
+        fields["layouts"] = {weights_dtype: (layout,)}
     copy = unquantized(served)
     if copy is not None and copy[1] == weights_dtype:
         fields["checkpoint"] = served

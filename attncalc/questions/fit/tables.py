@@ -23,6 +23,7 @@ from ...show.report import LABEL, Column, Figure, Table, times
 from ...show.request import command_table
 from ...show.users import copy_name, described, in_short, shared
 from ...units import BYTES, GIB, column, count, human, typed_bytes
+from .figures import text_length
 
 # The figures of one engine, by name.
 Figures = Mapping[str, Figure]
@@ -60,6 +61,8 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
     Each with the least and with the most memory for the cache; in replicas with the least, as in
     the changes. At a desk the longest context says all.
     """
+    if not answer.resolved.has_cache:
+        return step_table(answer, figures)
     if answer.resolved.is_alone and not answer.resolved.request.traffic:
         return Table((LABEL, Column(), LABEL), (_longest_context(answer, figures),))
     resolved = answer.resolved
@@ -103,6 +106,22 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         del cells[1]
     rows_below = (_longest_context(answer, figures), *_fewest_gpus(answer, figures))
     return Table((LABEL, Column(), LABEL), (*cells, *rows_below))
+
+
+def step_table(answer: Answer, figures: Figures) -> Table:
+    """Return what one step of a model without a cache computes: tokens, texts of the usual length,
+    and texts of the context if that is another.
+    """
+    resolved = answer.resolved
+    low, high = answer.limits
+    each = f" on each of {plural(resolved.replicas, 'replica')}" if resolved.replicas > 1 else ""
+    names = ("tokens_per_step", "texts_per_step")
+    rows = [(figures[name].label, figures[name].human, each.strip()) for name in names]
+    context = int(resolved.workload.context)
+    if context != text_length(answer.result):
+        label = f"texts of {count(context)} tokens in one step, at most"
+        rows.append((label, span(low.max_batch, high.max_batch), ""))
+    return Table((LABEL, Column(), LABEL), tuple(rows))
 
 
 def _about_tokens(answer: Answer, figures: Figures) -> str:
@@ -281,7 +300,9 @@ def cache_tables(answer: Answer, figures: Figures, details: Sequence[Figure]) ->
     """Return the memory that is left for the cache, and the blocks and tokens that it holds, with
     equal columns.
     """
-    tables = (_budget_table(answer.result, figures), _pool_table(answer.result, figures, details))
+    tables = [_budget_table(answer.result, figures)]
+    if answer.resolved.has_cache:
+        tables.append(_pool_table(answer.result, figures, details))
     widths = [max(len(row[i]) for table in tables for row in table.rows) for i in range(3)]
     return tuple(
         table._replace(
@@ -321,7 +342,11 @@ def _budget_table(result: FitResult, figures: Figures) -> Table:
         if figures["reserve"].whole:
             add(f"- {figures['reserve'].label}", "reserve")
     device_note = " of one device" if resolved.devices > 1 and not rows else ""
-    add(f"{'= ' if rows else ''}KV memory{device_note}", "kv_memory")
+    if resolved.has_cache:
+        add(f"{'= ' if rows else ''}KV memory{device_note}", "kv_memory")
+    else:
+        free = budget.kv_memory
+        rows.append(("= free", human(free, BYTES), f"{count(int(free))} B"))
     reserve = budget.reserve
     if reserve and reserve.low != reserve.high:
         *others, (label, expected, _), (kv_label, kv_memory, _) = rows
@@ -389,6 +414,8 @@ def log_table(result: FitResult) -> tuple[Table, ...]:
         return ()
     engine = result.resolved.engine
     header = f"{engine.title} will log:"
-    if engine.must_fit_one and result.max_batch == 0:
-        header = f"{engine.title} will not start, since not one request fits. It would log:"
+    if result.ends_without_a_cache and result.fits:
+        header = f"{engine.title} may not start, since one request may not fit. It then logs:"
+    elif result.ends_without_a_cache:
+        header = f"{engine.title} will not start, since not one request fits. It will log:"
     return (Table((LABEL._replace(header=header),), tuple((line,) for line in result.log_lines)),)

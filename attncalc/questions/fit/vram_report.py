@@ -148,6 +148,8 @@ def _table(found: Vram, gpus: Sequence[UsualGpu]) -> Table:
     for i, one in enumerate(found.needs):
         rows.append({**_context_facts(one), **{gpu.name: gpu.fewest[i] for gpu in gpus}})
     columns = [*_OF_CONTEXTS]
+    if not found.asked.resolved.has_cache:
+        columns = [column for column in columns if column.name != "kv_needed"]
     for gpu in gpus:
         columns.append(AnswerColumn(gpu.name, f"{gpu.name}, {gib(gpu.need.memory)} GiB", _gpus))
     return transposed(answer_table(rows, columns))._replace(missing=_TOO_LARGE)

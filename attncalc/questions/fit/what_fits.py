@@ -173,12 +173,13 @@ def _smallest(models: Sequence[ModelSpec], options: FitOptions) -> list[Need]:
 
 
 def _models(options: FitOptions) -> list[ModelSpec]:
-    """Return the built-in models, the largest first: mixtures of experts, if an option places
-    experts on the host.
+    """Return the built-in models that generate text, the largest first: mixtures of experts, if an
+    option places experts on the host.
 
     Raises AttncalcError if they cannot be changed as asked.
     """
     models = (read_model(name, options, ModelOptions) for name in preset_names())
+    models = (model for model in models if model.main.has_cache)
     if places_experts(options):
         models = (model for model in models if model.has_experts)
     return sorted(models, key=lambda model: int(params(model).total), reverse=True)

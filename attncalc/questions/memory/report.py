@@ -62,7 +62,7 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
         _tables(layers, largest, largest_layer(model, activations(model, workload.doubled()))),
         _notes(model, workload, largest),
         _tensors(largest),
-        answer="" if model.main.has_cache else answer,  # an encoder has no `fit`
+        answer="" if model.main.has_cache else answer,  # an encoder has nothing else
         has_fail_if=True,
     )
 
@@ -152,7 +152,10 @@ def _notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> t
             "shows the tensors of each peak."
         )
     else:
-        notes.append("--explain shows the tensors of each peak.")
+        notes.append(
+            "'attncalc fit MODEL' counts the whole model, with weights and a step of texts; "
+            "--explain shows the tensors of each peak."
+        )
     if workload.past:
         notes.append("K and V of past tokens are in the cache, which 'attncalc kv' counts.")
     recurrent: dict[str, None] = {}

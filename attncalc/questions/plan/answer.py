@@ -12,8 +12,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...config import ModelLike
+from ...config.checkpoints import Checkpoints
 from ...config.gpus import gpu_names, gpus_of
-from ...config.presets import Checkpoints
 from ...config.prices import read_prices
 from ...engines import find_engine
 from ...errors import AttncalcError, BadValueError, clash
@@ -144,6 +144,13 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     if options.get("disaggregate") and options.get("spread"):
         raise clash("--disaggregate", "--spread")
     specs = [read_model(model, options, ModelOptions) for model in given]
+    for spec in specs:
+        if not spec.main.has_cache:
+            raise AttncalcError(
+                f"plan is about users who read an output, and {spec.title} has none: it has no "
+                "cache",
+                f"'attncalc fit {spec.name} --gpu GPU' says how many texts a step computes",
+            )
     longest = min(spec.max_context or NO_LIMIT for spec in specs)
     usual = usual_requests(load, parsed(options, PlanSizeOptions).get("context"), longest)
     traffic = read_traffic({**load, **usual})

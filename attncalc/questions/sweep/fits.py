@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from ...engines import find_engine
 from ...engines.base import CacheLayout
 from ...engines.engine import AUTO
+from ...engines.without_cache import StepLayout
 from ...model import ModelSpec
 from ...quantity import Quantity, Ratio
 from ...records import NamedTuple
@@ -60,6 +61,8 @@ class _Cells:
         quick: dict[int, CacheLayout] = {}
 
         def made_quick(layout: CacheLayout) -> CacheLayout:
+            if isinstance(layout, StepLayout):
+                return layout
             if id(layout) not in quick:
                 quick[id(layout)] = cast("CacheLayout", _QuickLayout(layout))
             return quick[id(layout)]
@@ -147,12 +150,14 @@ class Fits:
         columns: Sequence[str],
         need: Need = NOBODY,
         sizes: Collection[str] = ("batch", "context"),
+        served: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Take the options of a setting; `sizes` are which of batch and context the sweep was
-        given.
+        given, and `served` is as in `fit_request`.
         """
         check_offload(options, model)
         self._sizes = sizes
+        self._served = served
         self._model = model
         self._options = options
         self._columns = columns
@@ -180,7 +185,9 @@ class Fits:
             if "batch" in of_slots:  # '-c 8192 -np 4' is '-c 2048 --batch 4', as in `fit`
                 options = dict(self._options)
                 options.pop("sequences", None)
-                each = Fits(self._model, options, self._columns, self._need, self._sizes)
+                each = Fits(
+                    self._model, options, self._columns, self._need, self._sizes, self._served
+                )
                 return each.figures(of_slots["batch"], of_slots.get("context", context))
         traffic = self._request.traffic
         if traffic and not traffic.lengths:
@@ -189,7 +196,9 @@ class Fits:
                 longest = self._model.max_context or NO_LIMIT
                 prompt, output = usual_lengths(*given, context, longest)
                 options = {**self._options, "prompt": prompt, "output": output}
-                whole = Fits(self._model, options, self._columns, self._need, self._sizes)
+                whole = Fits(
+                    self._model, options, self._columns, self._need, self._sizes, self._served
+                )
                 return whole.figures(batch, context)
         if not self._is_late:
             try:
@@ -209,7 +218,7 @@ class Fits:
                 break
         options = {**self._options, "gpus": fewest.gpus or 1, "tp": fewest.tp, "pp": fewest.pp}
         need = self._need._replace(fewest_gpus=False)
-        return Fits(self._model, options, self._columns, need, self._sizes)
+        return Fits(self._model, options, self._columns, need, self._sizes, self._served)
 
     def _cells(self, batch: int, context: int) -> _Cells:
         resolved = resolve(self._request_at(batch, context))
@@ -222,7 +231,7 @@ class Fits:
 
     def _fit_request(self, batch: int, context: int) -> FitRequest:
         options = {**self._options, "batch": batch, "context": context}
-        request = with_needed_offload(fit_request(self._model, options), options)
+        request = with_needed_offload(fit_request(self._model, options, self._served), options)
         return dataclasses.replace(request, batch_is_given="batch" in self._sizes)
 
     def _row(self, cells: _Cells, batch: int, context: int) -> tuple[Any, ...]:

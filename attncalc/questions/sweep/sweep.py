@@ -19,6 +19,7 @@ from ...serving.traffic import usual_lengths
 from ...what_if import what_if
 from ..fit.deployment import engine_and_weights
 from ..fit.request import options_of_name
+from ..fit.served import checkpoint_fields
 from ..inputs import DEFAULT_CONTEXT
 from ..options import WhatIfOptions
 from ..swept import Figures, SweptRows
@@ -343,7 +344,9 @@ class Sweep:
             fits = self.other.figures(model, options, tuple(self._fits), self.need.prices)
         elif self._fits:
             implied, _ = options_of_name(name, {"context": ANY, **options})
-            fits = Fits(model, {**options, **implied}, self._fits, self.need, self._inner).figures
+            served = {} if changes else checkpoint_fields(name, model)
+            options |= implied
+            fits = Fits(model, options, self._fits, self.need, self._inner, served).figures
         return costs, fits
 
 

@@ -19,7 +19,7 @@ from ...records import NamedTuple
 from ...show.lists import tell
 from ...units import long_option, truncate
 from ..inputs import read_model, read_source
-from ..options import ModelOptions
+from ..options import ShardedModelOptions
 from ..pasted_words import words_of
 from .catalogue import CATALOGUE, QUICK
 from .options import RunOptions
@@ -99,8 +99,10 @@ def verify(
         verified = _compare_with_transformers(model.name(), values, plain=output.plain)
     else:
         _check_combinations(has_one, values)
+        if "tp" in values:
+            _check_tp(values, has_model=has_model)
         names = [model.name_or_sizes(asked), *(further.models or ())] if has_model else []
-        specs = [read_model(name, asked, ModelOptions) for name in names]
+        specs = [read_model(name, asked, ShardedModelOptions) for name in names]
         device = _device(values)
         specs = specs or [load(name) for name in _catalogue(device, values)]
         settings = _settings(values, specs, has_one=has_one)
@@ -141,13 +143,20 @@ def _verify_engine(
 ) -> NoReturn:
     """Start an engine, compare its log, and exit with the code of the comparison."""
     from ...show.progress import progress
+    from .class_run import verify_class
     from .engine_question import ALLOWED, read_question
     from .engine_report import engine_report
     from .engine_run import MINUTES, EngineEndedError, verify_engine
     from .machine import check_machine, save_start
 
-    tip = "leave out {option}: give the engine's own options after --, as in 'attncalc verify -- "
-    _check_alone("--engine", ALLOWED, f"{tip}vllm serve MODEL -tp 2'", asked)
+    if values.get("engine") == "transformers":
+        tip = "leave out {option}: the class takes --context, --dtype and other sizes"
+    else:
+        tip = (
+            "leave out {option}: give the engine's own options after --, as in 'attncalc verify "
+            "-- vllm serve MODEL -tp 2'"
+        )
+    _check_alone("--engine", ALLOWED, tip, asked)
     if output.explain:
         raise clash("--engine", "--explain", "'attncalc fit --explain' shows the formulas")
     words = _words(model, further)
@@ -160,9 +169,10 @@ def _verify_engine(
     question = read_question(values.get("engine"), words, options)
     if "save" in values:
         check_machine(values["save"], question)
+    run = verify_class if question.engine == "transformers" else verify_engine
     try:
         with progress(plain=output.plain) as show:
-            answer = verify_engine(question, values.get("minutes", MINUTES), show)
+            answer = run(question, values.get("minutes", MINUTES), show)
     except KeyboardInterrupt:
         tell("interrupted: the engine is stopped, and nothing was measured")
         raise typer.Exit(INTERRUPTED) from None
@@ -396,6 +406,20 @@ def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str
         )
     allowed = ("against", "train", "dtype", "batch", "context", "source_context")
     _check_alone("--against", allowed, "leave out {option}: the class is built as it is", given)
+
+
+def _check_tp(values: Mapping[str, Any], *, has_model: bool) -> None:
+    """Raise AttncalcError without a model or a simulated GPU."""
+    if values.get("simulate") in (None, "local"):
+        raise AttncalcError(
+            "--tp needs --simulate: a real device runs whole layers",
+            "give a GPU too, as in 'attncalc verify llama3-8b --simulate h100 --tp 8'",
+        )
+    if not has_model:
+        raise AttncalcError(
+            "--tp needs a model",
+            "give one, as in 'attncalc verify llama3-8b --simulate h100 --tp 8'",
+        )
 
 
 def _check_combinations(has_one: bool, given: Container[str]) -> None:

@@ -5,7 +5,6 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...engines import ENGINES, find_engine
 from ...errors import AttncalcError, NotSupportedError, clash, known_tip
 from ...options import by_name, options_of, parsed
 from ...records import NamedTuple
@@ -19,7 +18,8 @@ from ..pasted_words import words_of
 
 # The options of `verify` that --engine takes.
 ALLOWED = ("engine", "minutes", "save", "context", "dtype", *WhatIfOptions.__annotations__)
-_TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+# The names that engines have for dtypes.
+TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 class EngineQuestion(NamedTuple):
@@ -69,7 +69,7 @@ def read_question(
     if "context" in options:
         typed += [module.CONTEXT, _as_number(options["context"])]
     if "dtype" in options and module.DTYPE:
-        typed += [module.DTYPE, _TORCH_NAMES.get(options["dtype"], options["dtype"])]
+        typed += [module.DTYPE, TORCH_NAMES.get(options["dtype"], options["dtype"])]
     return EngineQuestion(engine, words[0], found, tuple(typed))
 
 
@@ -77,12 +77,6 @@ def _check_engine(engine: str) -> None:
     """Raise AttncalcError if the engine is unknown, or is not started."""
     if engine in STARTED:
         return
-    name = find_engine(engine).name if engine in ENGINES else engine
-    if name == "transformers":
-        raise NotSupportedError(
-            "--engine transformers starts nothing: it is no server",
-            "--against transformers compares with its classes and caches",
-        )
     raise NotSupportedError(
         f"--engine {truncate(engine)} cannot be started", known_tip(engine, [*STARTED])
     )

@@ -111,6 +111,12 @@ def _cell(check: Check, value: float) -> str:
     """Return a figure in its unit."""
     if check.section == "start":
         return _STARTED[int(value)]
+    if check.section == "weights" or (check.section == "cache" and not check.tolerance):
+        exact = check.unit == BYTES  # and not rounded, as in a log
+    else:
+        exact = False
+    if exact:
+        return f"{count(int(value))} B"
     if check.unit == BYTES:
         return human(int(value), BYTES)
     if isinstance(value, int):

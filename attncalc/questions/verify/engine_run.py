@@ -24,7 +24,7 @@ from ...engines import find_engine
 from ...engines.pipeline import LayerCacheSpec, layer_by_layer
 from ...errors import AttncalcError, CannotCheckError, is_valid
 from ...logs.cause import diagnose_alone
-from ...logs.comparison import Estimate, LogComparison, compare
+from ...logs.comparison import Estimate, compare
 from ...logs.log_file import lines_of, read_log
 from ...logs.startup_log import Printed, StartupLog
 from ...model import ModelSpec
@@ -49,9 +49,19 @@ from .engine_question import EngineQuestion
 # Minutes that a start may take, unless --minutes names another number.
 MINUTES = 10
 # Options of `fit` that say where it runs, which is this machine here, or what is in the folder.
-_NOT_HERE = ("gpu", "gpus", "served_model", "weights_dtype", "revision", "kv_memory", "ram")
+NOT_HERE = (
+    "gpu",
+    "gpus",
+    "served_model",
+    "weights_dtype",
+    "keep",
+    "weights_size",
+    "revision",
+    "kv_memory",
+    "ram",
+)
 # Bytes that an engine and its libraries take of a machine's memory beside weights and cache.
-_LIBRARIES = 2 * GIB
+LIBRARIES = 2 * GIB
 # Characters of a line of a log that a message shows, and how many of the last lines.
 _WIDTH = 160
 _LINES = 6
@@ -81,7 +91,6 @@ class EngineAnswer(NamedTuple):
     request: FitRequest  # what the engine was started with
     predicted: FitResult  # what `fit` says of it
     log: StartupLog
-    comparison: LogComparison
     checks: tuple[Check, ...]  # all comparisons
     estimates: Mapping[str, Estimate]  # those of them that are ranges, by name
     notes: tuple[str, ...]
@@ -106,7 +115,7 @@ def verify_engine(
     """
     engine = starter(question.engine)
     installed = engine.find()
-    source = _read(question, engine)
+    source = read_source(question, engine)
     model = source.model
     show(f"1 of 3: writes the files of {model.title}")
     gpus = named_gpus()
@@ -114,10 +123,8 @@ def verify_engine(
         if engine.LOADS_GGUF:
             path = _write_gguf(guard.folder, source)
         else:
-            fields = {**source.config, **(preset_fields(model) if source.is_preset else {})}
-            changes = changes_of(model, question.what_if)
-            path = write_checkpoint(guard, installed.python, fields, changes)
-        written = _written(path, model)
+            path = write_config(guard, installed.python, source, question.what_if)
+        written = read_written(path, model)
         options, words, cache = _settings(question, written, engine, on_gpu=bool(gpus))
         command = engine.command(installed, path, words)
         space = None
@@ -148,7 +155,7 @@ def verify_engine(
     return answer._replace(command=tuple(shown), machine=machine, seconds=watched.seconds)
 
 
-class _Source(NamedTuple):
+class Source(NamedTuple):
     """Where the model's sizes are from."""
 
     model: ModelSpec  # the model that was asked about
@@ -157,7 +164,7 @@ class _Source(NamedTuple):
     gguf: Path | None = None  # its GGUF file
 
 
-def _read(question: EngineQuestion, engine: Starter) -> _Source:
+def read_source(question: EngineQuestion, engine: Starter) -> Source:
     """Return the model and where its sizes are from.
 
     Raises CannotCheckError if the engine cannot load it.
@@ -170,7 +177,7 @@ def _read(question: EngineQuestion, engine: Starter) -> _Source:
             raise CannotCheckError(
                 "a GGUF file has the sizes that it has", "leave out the options that change them"
             )
-        return _Source(model, {}, gguf=gguf)
+        return Source(model, {}, gguf=gguf)
     preset = None if os.path.exists(name) else preset_of(name)
     if preset is None:
         spec, config = load_with_config(name)
@@ -185,10 +192,19 @@ def _read(question: EngineQuestion, engine: Starter) -> _Source:
     model = read_model(spec, question.options, ModelOptions)
     if not each_cache(model):
         raise CannotCheckError(f"{model.title} has no cache that an engine could log")
-    return _Source(model, config, is_preset=preset is not None)
+    return Source(model, config, is_preset=preset is not None)
 
 
-def _write_gguf(folder: Path, source: _Source) -> Path:
+def write_config(guard: Guard, python: Path, source: Source, what_if: Mapping[str, Any]) -> Path:
+    """Write the model's config.json, with the options that change it, and return its folder.
+
+    Raises CannotCheckError if the engine's transformers does not know the model.
+    """
+    fields = {**source.config, **(preset_fields(source.model) if source.is_preset else {})}
+    return write_checkpoint(guard, python, fields, changes_of(source.model, what_if))
+
+
+def _write_gguf(folder: Path, source: Source) -> Path:
     """Write a GGUF file of the model's sizes, without weights, and return its path; of several
     files, the first one.
     """
@@ -201,7 +217,7 @@ def _write_gguf(folder: Path, source: _Source) -> Path:
     return folder / source.gguf.name
 
 
-def _written(path: Path, model: ModelSpec) -> ModelSpec:
+def read_written(path: Path, model: ModelSpec) -> ModelSpec:
     """Return the model of those files as attncalc reads it.
 
     Raises CannotCheckError if it has another cache than the model that was asked about.
@@ -235,7 +251,7 @@ def _settings(
     On a CPU the engine has defaults of its own for steps and blocks: the command says those of a
     GPU, where it can.
     """
-    left_out = (*_NOT_HERE, *question.what_if)
+    left_out = (*NOT_HERE, *question.what_if)
     options = {name: value for name, value in question.options.items() if name not in left_out}
     words = list(question.words)
     if on_gpu:
@@ -245,7 +261,7 @@ def _settings(
         return options, tuple(words), None
     if not engine.CPU_SPACE:
         return {**options, "gpu": "cpu"}, tuple(words), None
-    request = _in_memory(_request(model, options), GIB)
+    request = in_memory(request_of(model, options), GIB)
     args = resolve(request).args
     limits = find_engine(question.engine).limits(args)
     has_states = any(each.per == "sequence" for spec in each_cache(model) for each in spec.cached)
@@ -260,8 +276,8 @@ def _settings(
             options[name] = True
             words.append(long_option(name))
     options |= engine.CPU_FACTS
-    cache = _cache_on_cpu(question, _request(model, options), engine)
-    _check_memory(model, request, _ranks(options) * cache)
+    cache = _cache_on_cpu(question, request_of(model, options), engine)
+    check_memory(model, request, _ranks(options) * cache)
     return options, tuple(words), cache
 
 
@@ -275,13 +291,13 @@ def _cache_on_cpu(question: EngineQuestion, request: FitRequest, engine: Starter
     space = question.variables.get(engine.CPU_SPACE) or os.environ.get(engine.CPU_SPACE) or ""
     if space.isdecimal() and int(space):
         return int(space) * GIB
-    needed = int(fit(_in_memory(request, GIB)).needed)
+    needed = int(fit(in_memory(request, GIB)).needed)
     return max(1, ceil_div(needed, GIB)) * GIB
 
 
 def _fit_in_gib(model: ModelSpec, options: Mapping[str, Any]) -> FitResult:
     """Return what fits in 1 GiB for the cache. Raises AttncalcError as `fit` does."""
-    return fit(_in_memory(_request(model, options), GIB))
+    return fit(in_memory(request_of(model, options), GIB))
 
 
 def _ranks(options: Mapping[str, Any]) -> int:
@@ -289,11 +305,11 @@ def _ranks(options: Mapping[str, Any]) -> int:
     return prod(int(options.get(name, 1)) for name in ("tp", "pp", "dp"))
 
 
-def _check_memory(model: ModelSpec, request: FitRequest, cache: int) -> None:
+def check_memory(model: ModelSpec, request: FitRequest, cache: int) -> None:
     """Raise CannotCheckError if weights and cache are more than this machine's free memory."""
     held = int(weights(model, in_dtype=request.workload.dtype).total)
     free = free_on_host()
-    if held + cache + _LIBRARIES > free:
+    if held + cache + LIBRARIES > free:
         raise CannotCheckError(
             f"{model.title} needs {human(held, BYTES)} for its weights and {human(cache, BYTES)} "
             f"for the cache; {human(free, BYTES)} of this machine's memory are free",
@@ -301,12 +317,12 @@ def _check_memory(model: ModelSpec, request: FitRequest, cache: int) -> None:
         )
 
 
-def _in_memory(request: FitRequest, memory: int) -> FitRequest:
+def in_memory(request: FitRequest, memory: int) -> FitRequest:
     """Return the request with that memory for the cache."""
     return dataclasses.replace(request, kv_memory=memory)
 
 
-def _request(model: ModelSpec, options: Mapping[str, Any]) -> FitRequest:
+def request_of(model: ModelSpec, options: Mapping[str, Any]) -> FitRequest:
     return fit_request(model, options, {}, is_logged=True)
 
 
@@ -353,21 +369,34 @@ def _log_of(watched: Watched, engine: str, minutes: float) -> StartupLog:
     refusal = log.refusal if log else None
     if log and refusal and refusal.kind in ("too_small", "no_memory"):
         return log  # what `fit` can be compared with
+    reason = ""
+    if log and refusal and refusal.kind != "unfinished":
+        reason = diagnose_alone(log).reason
+    raise ended_early(watched, title, minutes, reason)
+
+
+def ended_early(watched: Watched, title: str, minutes: float, reason: str = "") -> EngineEndedError:
+    """Return the error of an engine that was stopped, or ended by itself, before its cache had a
+    size.
+
+    Args:
+        watched: What it printed, and how it ended.
+        title: Its name.
+        minutes: The time that it had.
+        reason: Why it ended; by default the first error in its log.
+    """
     lines = [line for line in lines_of(watched.log) if line.strip()]
     last = tuple(truncate(line, _WIDTH) for line in lines[-_LINES:])
     if watched.ending == "late":
-        raise EngineEndedError(
+        return EngineEndedError(
             f"{title} was stopped after {duration(60 * minutes)}, before its cache had a size",
             "--minutes N gives it more time",
             last,
         )
-    if log and refusal and refusal.kind != "unfinished":
-        reason = diagnose_alone(log).reason
-    else:
-        reason = _first_error(lines)
+    reason = reason or _first_error(lines)
     tip = "its last lines are above" if last else "the command alone may say more"
     sentence = f"{title} ended{_how(watched.code)} before its cache had a size"
-    raise EngineEndedError(f"{sentence}: {reason}" if reason else sentence, tip, last)
+    return EngineEndedError(f"{sentence}: {reason}" if reason else sentence, tip, last)
 
 
 def _first_error(lines: list[str]) -> str:
@@ -420,20 +449,20 @@ def compare_start(
         log: What the engine printed.
         is_plan: Whether the engine allocated nothing.
     """
-    notes = [*_notes(model, written)]
+    notes = [*model_notes(model, written)]
     try:
-        request = _request(written, {**options, "engine_version": log.version})
-        resolve(_in_memory(request, GIB))
+        request = request_of(written, {**options, "engine_version": log.version})
+        resolve(in_memory(request, GIB))
     except AttncalcError as error:  # a version that is not known here
         if log.version is None:
             raise
-        request = _request(written, options)
+        request = request_of(written, options)
         notes.append(f"The newest known version is compared: {error.message}.")
     comparison = compare(request, log)
     memory = parsed(question.options, FitOptions).get("kv_memory")
     if cache is not None:
         memory = cache
-    predicted = fit(request if memory is None else _in_memory(request, memory))
+    predicted = fit(request if memory is None else in_memory(request, memory))
     estimates = {estimate.name: estimate for estimate in comparison.estimates}
     if not starter(log.engine).SIZES_CACHE:
         estimates.pop("kv_memory", None)
@@ -447,10 +476,8 @@ def compare_start(
             "checked. llama-server on PATH is started in its place."
         )
     else:
-        checks = (*checks, _verdict_check(predicted, log))
-    return EngineAnswer(
-        question, model, request, predicted, log, comparison, checks, estimates, tuple(notes)
-    )
+        checks = (*checks, verdict_check(predicted, log))
+    return EngineAnswer(question, model, request, predicted, log, checks, estimates, tuple(notes))
 
 
 def _check_of(estimate: Estimate) -> Check:
@@ -473,7 +500,7 @@ def _check_of(estimate: Estimate) -> Check:
     )
 
 
-def _verdict_check(predicted: FitResult, log: StartupLog) -> Check:
+def verdict_check(predicted: FitResult, log: StartupLog) -> Check:
     """Return whether the engine started, 1 or 0, beside the verdict of `fit`.
 
     MAY NOT FIT agrees with both.
@@ -491,7 +518,7 @@ def _verdict_check(predicted: FitResult, log: StartupLog) -> Check:
     )
 
 
-def _notes(model: ModelSpec, written: ModelSpec) -> Iterator[str]:
+def model_notes(model: ModelSpec, written: ModelSpec) -> Iterator[str]:
     """Yield how the model that was loaded differs from the one that was asked about."""
     if params(model).total != params(written).total:
         yield (

@@ -6,7 +6,7 @@ from ...cost.kernels import KERNELS as TORCH_KERNELS
 from ...errors import AttncalcError
 from ...options import COUNT, TEXT, Count, Parser, With, options_of
 from ...units import parse_decimal, truncate
-from ..options import OTHER_CONTEXTS, SizeOptions, WhatIfOptions
+from ..options import OTHER_CONTEXTS, TP, SizeOptions, WhatIfOptions
 
 # Attention kernels that may run: torch's own, and those of other libraries.
 KERNELS = (*TORCH_KERNELS, "flex", "flash_attn2", "flash_attn3")
@@ -43,9 +43,16 @@ class RunOptions(WhatIfOptions, total=False):
     ]
     simulate: Annotated[
         str,
-        "Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a "
-        "GPU's name.",
+        "Instead of a device: check shapes and memory on a GPU that is not there: cuda, or the "
+        "name of one of NVIDIA's or an AMD Instinct.",
         With(metavar="GPU", also="--gpu"),
+    ]
+    tp: Annotated[
+        Count,
+        TP.but(
+            help="With --simulate: tensor-parallel devices, of which one is simulated. Default: 1.",
+            common=False,
+        ),
     ]
     dtype: Annotated[
         str,
@@ -84,8 +91,8 @@ class RunOptions(WhatIfOptions, total=False):
     ]
     engine: Annotated[
         str,
-        "Instead: start the installed ENGINE (vllm, sglang, llamacpp) with random weights, and "
-        "compare its log with 'attncalc fit'. Its own command may follow after --.",
+        "Instead: start the installed ENGINE (vllm, sglang, llamacpp, transformers) with random "
+        "weights, and compare it with 'attncalc fit'. Its own command may follow after --.",
         With(metavar="ENGINE"),
     ]
     save: Annotated[

@@ -2,7 +2,7 @@
 for information.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...check import Check, Reported, ScalingRow, Timing, VerifyResult
@@ -21,10 +21,16 @@ _MAX_TENSORS_OF_SEVERAL = 2
 def pass_tables(result: VerifyResult) -> Iterator[Table]:
     """Yield one table of the peak memory and the time of each pass over a layer; none if neither
     was measured.
+
+    A decode step of the math kernel has no row where another kernel runs it: nobody uses it.
     """
     peak_of = {(check.of, check.label): check for check in result.checks if check.section == PEAKS}
     time_of = {(timing.of, _pass(timing)): timing for timing in result.times}
-    passes = {key: (peak_of.get(key), time_of.get(key)) for key in (*peak_of, *time_of)}
+    passes = {
+        key: (peak_of.get(key), time_of.get(key))
+        for key in (*peak_of, *time_of)
+        if not _is_folded(key, (*peak_of, *time_of), peak_of.get(key))
+    }
     if not passes:
         return
     groups = tuple(dict.fromkeys(group for group, _ in passes))
@@ -44,6 +50,18 @@ def pass_tables(result: VerifyResult) -> Iterator[Table]:
             strong.add(len(rows))
         rows.append(tuple(cells[i]))
     yield Table(tuple(columns), tuple(rows), strong=frozenset(strong), missing=NOT_MEASURED)
+
+
+def _is_folded(key: tuple[str, str], passes: Iterable[tuple[str, str]], peak: Check | None) -> bool:
+    """Whether a pass, a layer group and a label, has no row: a decode step of the math kernel that
+    another kernel runs too, unless its peak disagrees.
+    """
+    group, label = key
+    if label != "decode, math" or (peak and not peak.ok):
+        return False
+    return any(
+        of == group and other.startswith("decode, ") and other != label for of, other in passes
+    )
 
 
 def _peak_cells(peaks: Sequence[Check | None], source: str) -> tuple[list[Column], list[list[str]]]:

@@ -17,7 +17,7 @@ from .base import DTYPES, Block, Device, PeakMemory
 from .cpu import Cpu
 from .cuda import Cuda
 from .mps import Mps
-from .simulated import SimulatedCuda
+from .simulated import SimulatedCuda, SimulatedRocm
 from .xpu import Xpu, has_xpu, missing_for_xpu
 
 __all__ = ["DTYPES", "Block", "Device", "PeakMemory", "find_device", "simulated_device"]
@@ -148,11 +148,14 @@ def _free_memory(index: int) -> int:
 def simulated_device(gpu: Gpu | None) -> Device:
     """Return a simulated GPU; without `gpu` one of Hopper's kind without a limit of memory.
 
-    Raises AttncalcError if the GPU is not NVIDIA's.
+    Raises AttncalcError if the GPU is neither NVIDIA's nor an AMD Instinct. On AMD's Radeons,
+    variables and versions decide which kernels run.
     """
+    if gpu is not None and gpu.title.startswith("AMD Instinct"):
+        return SimulatedRocm(gpu)
     if gpu is not None and gpu.compute_capability is None:
         raise AttncalcError(
-            f"--simulate: {gpu.title} has no known CUDA compute capability",
-            "give cuda or an NVIDIA GPU, as --simulate h100-80gb",
+            f"--simulate: which of torch's kernels run on {gpu.title} is not known",
+            "give cuda, an NVIDIA GPU or an AMD Instinct, as --simulate mi300x",
         )
     return SimulatedCuda(gpu)

@@ -1,5 +1,5 @@
-"""A CUDA GPU that is not there: torch's fake tensors have the shapes and lifetimes of real ones,
-and no memory.
+"""A GPU of NVIDIA or AMD that is not there: torch's fake tensors have the shapes and lifetimes of
+real ones, and no memory.
 
 Operators compute shapes with torch's own rules for CUDA (its meta functions), so every tensor that
 a layer makes has its true size at any context. Memory inside a kernel is not seen: workspaces and
@@ -8,7 +8,7 @@ the partial outputs of split keys.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from ...attention import Widths
 from ...cost.kernels import Machine
 from ...hardware import Gpu
-from ..kernels import BACKENDS, efficient_shares_kv_heads
+from ..kernels import BACKENDS, as_on_rocm, efficient_shares_kv_heads
 from ..masks import KernelMask
 from ..simulate.sdpa import ABSENT_OUTPUTS
 from ..simulate.support import AttentionCall, supports
@@ -39,6 +39,7 @@ class SimulatedCuda(Device):
 
     kernels = tuple(BACKENDS)
     has_values = False
+    rocm: ClassVar[bool] = False  # whether it is AMD's
 
     def __init__(self, gpu: Gpu | None = None) -> None:
         super().__init__(torch.device("cuda", 0), gpu.title if gpu else "a CUDA GPU of any size")
@@ -86,7 +87,9 @@ class SimulatedCuda(Device):
             form = "none"
         else:
             form = "matrix"
-        call = AttentionCall(n_heads, n_kv_heads, d_qk, d_v, dtype, form, self.capability, keys)
+        call = AttentionCall(
+            n_heads, n_kv_heads, d_qk, d_v, dtype, form, self.capability, keys, self.rocm
+        )
         return supports(kernel, call)
 
     def random(self, seed: int) -> None:
@@ -95,6 +98,23 @@ class SimulatedCuda(Device):
     @contextmanager
     def _mode(self) -> Iterator[None]:
         with FakeTensorMode(), _LikeRealTensors():
+            yield
+
+
+class SimulatedRocm(SimulatedCuda):
+    """An AMD Instinct, which torch calls cuda too."""
+
+    kernels = ("math", "flash", "efficient")
+    rocm = True
+
+    @property
+    def machine(self) -> Machine:
+        """AMD's kernels depend on nothing but being AMD's."""
+        return Machine(rocm=True)
+
+    @contextmanager
+    def _mode(self) -> Iterator[None]:
+        with super()._mode(), as_on_rocm():
             yield
 
 

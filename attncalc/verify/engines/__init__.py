@@ -4,7 +4,8 @@
 - start.py: that process as an object, and the log as it comes.
 - checkpoint.py: a model's folder for an engine: a config.json, and no weights.
 - gguf.py: a GGUF file for llama.cpp, whose weights are a hole.
-- vllm.py, sglang.py, llamacpp.py: how each engine is found and started.
+- vllm.py, sglang.py, llamacpp.py, transformers.py: how each engine is found and started.
+- llamacpp_library.py, transformers_class.py: programs that run a library in its own Python.
 
 They do not need torch here: an engine is a program, with a Python of its own.
 """
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from .start import Installed
 
 # The engines that can be started: modules of this package.
-STARTED = ("vllm", "sglang", "llamacpp")
+STARTED = ("vllm", "sglang", "llamacpp", "transformers")
 
 
 class Starter(Protocol):

@@ -20,7 +20,7 @@ class LatentLayer(AttentionLayer):
     reads the latent itself as the only KV head.
     """
 
-    not_implemented = ("extra_projections", "index_topk", "gate", "shares_kv")
+    not_implemented = ("extra_projections", "index_topk", "gate", "shares_kv", "caches_heads")
 
     def __init__(self, kind: Latent, d_model: int, d_source: int) -> None:
         super().__init__()

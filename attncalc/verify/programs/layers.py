@@ -88,7 +88,7 @@ def verify_layers(
         is_timed = request.timed and device.has_values
         ceiling = timing.known_ceiling(device, request.torch_dtype) if is_timed else None
         found = _Measured(plan, model, device)
-        for case, symbolic in zip(cases(model.plain()), cases(model.symbolic()), strict=True):
+        for case, symbolic in zip(cases(model), cases(model, symbolic=True), strict=True):
             on_progress(f"{model.name}, {case.name}")
             check_memory(plan, case, device)
             layer = RealLayer(case, plan.request, device.torch, random)
@@ -213,10 +213,13 @@ def _unchecked(layer: RealLayer) -> list[str]:
     name = layer.case.name
     kind = layer.case.kind
     if layer.is_recurrent:
-        return [
+        notes = [
             f"{name}: {kind.label} is a recurrence, run here token by token; "
             "no attention kernel runs, so scores, masks, peaks and times are not checked."
         ]
+        if layer.case.tp > 1:
+            notes.append(f"{name}: it has the sizes of one device; its split is not checked.")
+        return notes
     if isinstance(kind, Grouped) and kind.shares_kv:
         return [
             f"{name}: K and V are those of an earlier layer (random here); no decode step is run."

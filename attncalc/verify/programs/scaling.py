@@ -50,7 +50,7 @@ def verify_scaling(
         on_progress.expect(steps)
         contexts = doubling_contexts(longest.request.context)
         plans = [make_plan(model, request._replace(context=n), device) for n in contexts]
-        for case in cases(model.plain()):
+        for case in cases(model):
             if isinstance(case.kind, Recurrent):
                 notes.append(f"{case.name}: {case.kind.label} runs no attention kernel to measure.")
                 continue

@@ -1,12 +1,12 @@
-"""What torch's attention kernels support on an NVIDIA GPU, so that a simulated run skips what a
-real one refuses.
+"""What torch's attention kernels support on a GPU of NVIDIA or AMD, so that a simulated run skips
+what a real one refuses.
 
 Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.h, torch 2.13;
 ../torch_versions.py has what differs in others. A rule names the function it was read in. Passes
 without gradients and without dropout are assumed.
 
-On ROCm torch has no cudnn kernel; flash and efficient share one implementation (AOTriton), for
-equal head widths.
+On ROCm torch has no cudnn kernel; flash and efficient share one implementation (AOTriton). Its
+rules are those of AMD's Instinct GPUs, for which AOTriton is built (gfx90a, gfx942, gfx950).
 """
 
 from collections.abc import Callable
@@ -28,6 +28,10 @@ CUDNN_MLA_WIDTHS = (192, 128)
 CUDNN_WIDEST = 256
 # Most heads of a cuDNN graph (check_cudnn_tensor_shapes).
 CUDNN_MAX_HEADS = 65_535
+# The widest heads of AOTriton: as flash (aotriton_max_hdim, since AOTriton 0.9), and as efficient
+# (check_head_dim_size_flash_nested, up to AOTriton 0.11).
+AOTRITON_FLASH_WIDTH = 512
+AOTRITON_EFFICIENT_WIDTH = 256
 
 
 class AttentionCall(NamedTuple):
@@ -42,19 +46,22 @@ class AttentionCall(NamedTuple):
     d_v: int  # width of a value head
     dtype: str  # 'fp32', 'fp16' or 'bf16'
     mask: str  # 'none', 'causal' (a flag) or 'matrix'
-    capability: tuple[int, int]  # compute capability of the GPU: (9, 0) is an H100
+    capability: tuple[int, int]  # compute capability of an NVIDIA GPU: (9, 0) is an H100
     keys: int = 2  # keys of a sequence
+    rocm: bool = False  # whether the GPU is an AMD Instinct, which has no compute capability
 
 
 def supports(kernel: str, call: AttentionCall) -> str | None:
-    """Return None if 'math', 'flash', 'efficient' or 'cudnn' runs the call on an NVIDIA GPU,
-    otherwise why not.
+    """Return None if 'math', 'flash', 'efficient' or 'cudnn' runs the call on the GPU, otherwise
+    why not.
 
     KV heads shared by query heads are supported by every kernel: `verify` repeats them for the
     efficient one.
     """
     if call.n_heads % call.n_kv_heads:  # check_grouped_query_attention
         return f"{call.n_kv_heads} KV heads do not divide {call.n_heads} query heads"
+    if call.rocm:
+        return ROCM_RULES[kernel](call)
     return RULES[kernel](call)
 
 
@@ -137,10 +144,47 @@ def _version(call: AttentionCall) -> str:
     return ".".join(map(str, call.capability))
 
 
+def _flash_on_rocm(call: AttentionCall) -> str | None:
+    """Return what can_use_flash_attention checks on ROCm."""
+    if call.mask == "matrix":  # check_for_attn_mask
+        return "flash has no mask matrix"
+    if call.dtype not in ("fp16", "bf16"):  # check_dtypes_flash_attention
+        return f"flash has no {call.dtype}"
+    return _aotriton_widths("flash", call, AOTRITON_FLASH_WIDTH)
+
+
+def _efficient_on_rocm(call: AttentionCall) -> str | None:
+    """Return what can_use_mem_efficient_attention checks on ROCm."""
+    if call.d_qk % 8:  # check_head_dim_size_flash_nested
+        return "efficient needs head widths that are multiples of 8"
+    return _aotriton_widths("efficient", call, AOTRITON_EFFICIENT_WIDTH)
+
+
+def _aotriton_widths(kernel: str, call: AttentionCall, widest: int) -> str | None:
+    """Return what check_head_dim_size_flash says of head widths on ROCm."""
+    if call.d_qk != call.d_v:
+        return f"{kernel} needs equal head widths, and these are {call.d_qk} and {call.d_v}"
+    if call.d_qk > widest:
+        return f"{kernel} has heads of at most {widest}, and these have {call.d_qk}"
+    return None
+
+
+def _cudnn_on_rocm(call: AttentionCall) -> str | None:
+    """Return that there is none: can_use_cudnn_attention is false on ROCm."""
+    return "cudnn needs an NVIDIA GPU"
+
+
 # What each kernel refuses, by its name in `attncalc memory`.
 RULES: dict[str, Callable[[AttentionCall], str | None]] = {
     "math": _math,
     "flash": _flash,
     "efficient": _efficient,
     "cudnn": _cudnn,
+}
+# The same on ROCm.
+ROCM_RULES: dict[str, Callable[[AttentionCall], str | None]] = {
+    "math": _math,
+    "flash": _flash_on_rocm,
+    "efficient": _efficient_on_rocm,
+    "cudnn": _cudnn_on_rocm,
 }
