@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -81,9 +82,7 @@ class _Commands(Group):
         if cmd_name in QUESTIONS:
             return built(cmd_name)
         if cmd_name == SERVER:
-            from .server import mcp
-
-            found = typer.main.get_command(mcp)
+            found = typer.main.get_command(import_module("attncalc.mcp.command").mcp)
             found.help = _SERVER_HELP
             return found
         return None

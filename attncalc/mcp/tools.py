@@ -1,7 +1,7 @@
 """The tools: one per question, made from its declaration.
 
-A tool's arguments are the options of the command, by their names without dashes: `kv-dtype` is
-`kv_dtype`. The command's arguments, as MODEL, have the name of their parameter.
+A tool's arguments are the options of the command, by their names without dashes: `--kv-dtype` is
+`kv_dtype`. The command's arguments have the name that its help has: MODEL is `model`.
 """
 
 from __future__ import annotations
@@ -125,9 +125,14 @@ def _tool(name: str) -> Tool:
         command = command.commands["list"]
     declared: Mapping[str, Option] = getattr(command.callback, "declared", {})
     rare = getattr(command.callback, "rare", ())
-    parameters = {parameter.name: parameter for parameter in command.params if _is_asked(parameter)}
-    ordered = sorted(parameters, key=lambda field: field in rare)
-    properties = {field: _property(parameters[field], declared.get(field)) for field in ordered}
+    parameters = {
+        _name_of(parameter): parameter for parameter in command.params if _is_asked(parameter)
+    }
+    ordered = sorted(parameters.items(), key=lambda item: item[1].name in rare)
+    properties = {
+        argument: _property(parameter, declared.get(parameter.name))
+        for argument, parameter in ordered
+    }
     example = QUESTIONS[name].help
     text = " ".join((getattr(command, "epilog", None) or built(name).epilog or "").split())
     return Tool(
@@ -137,6 +142,14 @@ def _tool(name: str) -> Tool:
         {"type": "object", "properties": properties, "additionalProperties": False},
         _answer(name),
     )
+
+
+def _name_of(parameter: Any) -> str:
+    """Return the name of an argument: that of an option, or what stands for a value in help."""
+    name: str = parameter.name
+    if parameter.param_type_name == "argument" and parameter.metavar:
+        name = parameter.metavar.strip("[].").lower()
+    return name
 
 
 @cache

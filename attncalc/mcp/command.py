@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from ..cli.command import Options, command
 from ..errors import CannotCheckError
-from .command import Options, command
 
 _INSTALL = "pip install 'attncalc[mcp]'"
 
@@ -26,12 +26,12 @@ class ServerOptions(Options):
 def mcp(options: ServerOptions) -> None:
     """Serve over standard input and output until the client closes them."""
     if options.skill:
-        from ..mcp.texts import skill
+        from .texts import skill
 
         typer.echo(skill(), nl=False)
         return
     if find_spec("mcp") is None:
         raise CannotCheckError("mcp needs the package of its protocol", _INSTALL)
-    from ..mcp.server import serve
+    from .server import serve
 
     serve(has_network=options.network)
