@@ -50,12 +50,16 @@ MAY_IMPORT = {
     | {"model", "ggml", "what_if", "hardware", "engines", "cost", "serving", "config", "logs"}
     | {"check", "show", "questions", "options"},
     "__main__": {"cli"},
+    "mcp": {"cli", "errors", "options", "questions", "records", "units"},
 }
 # Only these files of a question know the command line, and only the command line imports them.
 COMMANDS = "questions/*/*command.py"
 # The only places that may import each library.
 HOMES = {
-    "typer": ("cli/", "questions/*command.py"),
+    "typer": ("cli/", "questions/*command.py", "mcp/command.py"),
+    "mcp": ("mcp/server.py",),
+    "mcp_types": ("mcp/server.py",),
+    "anyio": ("mcp/server.py",),
     "rich": ("show/terminal.py", "show/progress.py"),
     "yaml": ("config/yaml.py",),
     "torch": ("verify/",),

@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -35,6 +36,9 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 
 'attncalc help COMMAND' shows its common options, 'attncalc COMMAND --help' all.
 """
+# The command that is no question: it serves them to agents.
+SERVER = "mcp"
+_SERVER_HELP = "Serve these questions as tools of a coding agent."
 # Options that end the command: what follows them would be dropped.
 _ALONE = ("-h", "--help", "-V", "--version")
 # Shells for which there is a completion script.
@@ -72,15 +76,19 @@ class _Commands(Group):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(QUESTIONS)
+        return [*QUESTIONS, SERVER]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in QUESTIONS:
             return built(cmd_name)
+        if cmd_name == SERVER:
+            found = typer.main.get_command(import_module("attncalc.mcp.command").mcp)
+            found.help = _SERVER_HELP
+            return found
         return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in QUESTIONS or ctx.resilient_parsing:
+        if args[0] in (*QUESTIONS, SERVER) or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         from .nearest import tip_for_command
 
@@ -88,7 +96,7 @@ class _Commands(Group):
         raise AttncalcError(message, tip_for_command(args[0], self.helps()))
 
     def helps(self) -> Mapping[str, str]:
-        return {name: listed.help for name, listed in QUESTIONS.items()}
+        return {name: listed.help for name, listed in QUESTIONS.items()} | {SERVER: _SERVER_HELP}
 
 
 app = command_app(cls=_Commands)
@@ -167,7 +175,7 @@ def run() -> int:
     try:
         args = sys.argv[1:]
         # a command that starts a server or a trainer is a question about it
-        if args and args[0] not in QUESTIONS and not args[0].startswith("-"):
+        if args and args[0] not in (*QUESTIONS, SERVER) and not args[0].startswith("-"):
             args = _with_command(args)
         code = app(args, standalone_mode=False, prog_name="attncalc")
         sys.stdout.flush()
