@@ -317,7 +317,9 @@ def options_of(command: str) -> set[str]:
 
 
 def test_options_named_in_the_docs_exist() -> None:
-    known = {option for command in ("", *QUESTIONS, "mcp") for option in options_of(command)} | {"--help"}
+    known = {option for command in ("", *QUESTIONS, "mcp") for option in options_of(command)} | {
+        "--help"
+    }
     known |= {
         option
         for command in ("add", "show", "families")
