@@ -166,7 +166,8 @@ def _is_asked(parameter: Any) -> bool:
 
 def _property(parameter: Any, declared: Option | None) -> dict[str, Any]:
     """Return the JSON Schema of an argument."""
-    description = " ".join((parameter.help or "").split())
+    # a tool has no standard input
+    description = " ".join((parameter.help or "").split()).replace(", - for standard input", "")
     if getattr(parameter, "is_flag", False):
         return {"type": "boolean", "description": description}
     one: dict[str, Any] = {"type": ["string", "number"]}

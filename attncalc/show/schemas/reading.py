@@ -215,9 +215,12 @@ def _figures(rows: Sequence[FigureRow], sometimes: Iterable[FigureRow]) -> Schem
             {"description": described.pop("description"), "contains": described, "maxContains": 1}
         )
     further += [_figure(row, {"const": row.name}) for row in sometimes]
-    named: Schema = {"properties": {"name": {"enum": names}}}
-    if further:
-        named = {"anyOf": [named, *further]}
+    choices = list[Schema]()
+    # draft 4 and readers of it refuse an enum without values
+    if names or not further:
+        choices.append({"properties": {"name": {"enum": names}}})
+    choices += further
+    named: Schema = {"anyOf": choices} if len(choices) > 1 else choices[0]
     schema: Schema = {"type": "array", "items": {"$ref": "#/$defs/figure", **named}}
     if contained:
         schema["allOf"] = contained
