@@ -56,9 +56,9 @@ MOST_FIRST = 8
 # Characters of a default that a field has room for.
 LONGEST_DEFAULT = 22
 PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm")
-# The command line needs typer, verify torch and pictures matplotlib.
+# The command line needs typer, verify torch, pictures matplotlib and the server its SDK.
 NOT_IN_PAGE = (
-    r"attncalc/(cli|verify|show/plot/picture)/|attncalc/questions/\w+/\w*command\.py"
+    r"attncalc/(cli|mcp|skills|verify|show/plot/picture)/|attncalc/questions/\w+/\w*command\.py"
     r"|attncalc/questions/verify/(engine_|class_run|machine)|attncalc-"
 )
 # Modules of Python that a page has no use for, and character sets beside Unicode: a third of the
