@@ -570,7 +570,10 @@ class _Reader:
         name = next(iter([*named, *filter(self._options.get, given.argument.names)]), given.whole)
         option = self._options.get(name)
         if given.argument.takes_value:
-            self._check_twice(given.name, known.names.get(name, option), read)
+            meaning = known.names.get(name, option)
+            if callable(meaning):  # which other arguments may have too
+                meaning = given.argument.names[0]
+            self._check_twice(given.name, meaning, read)
             self._use_value(name, " ".join(given.values), given.name)
         elif given.whole in self._options:
             assert option
