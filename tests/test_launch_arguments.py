@@ -102,6 +102,11 @@ def test_what_fit_reads_of_a_command_is_computed(engine: str) -> None:
             "a/b --allow-long-max-model-len --engine vllm",
         ),
         (
+            # it finds tokens in the text, as ngram
+            """vllm serve a/b --speculative-config '{"method": "ngram_gpu"}'""",
+            """a/b --speculative-config '{"method": "ngram_gpu"}' --engine vllm""",
+        ),
+        (
             "sglang serve a/b --lora-target-modules q_proj o_proj",
             "a/b --lora-target-modules 'q_proj o_proj' --engine sglang",
         ),
@@ -145,6 +150,10 @@ def test_arguments_are_read_as_the_engines_parser_reads_them(command: str, expec
         (
             "vllm serve a/b -q fp8 --quantization bitsandbytes",
             "is given twice in the command, with -q",
+        ),
+        (
+            """vllm serve a/b -dp 8 --eplb-config '{"num_redundant_expert": 32}'""",
+            "vLLM has no key num_redundant_expert\n  tip: did you mean 'num_redundant_experts'?",
         ),
         ("sglang serve --model_path a/b", "SGLang 0.5.23 has no argument --model_path"),
         ("sglang serve a/b --enforce-eager", "SGLang 0.5.23 has no argument --enforce-eager"),

@@ -47,8 +47,10 @@ from .options import (
     GATHERED,
     TURBOQUANT,
     VARIABLES,
+    WITHOUT_LAYERS,
     VllmArgs,
     VllmOptions,
+    check_keys,
     json_object,
 )
 from .versions import vllm_version
@@ -190,6 +192,7 @@ def _balance(args: VllmArgs) -> Flags:
 def _read_balance(text: str) -> Meaning:
     """Return the copies of experts in --eplb-config. Raises AttncalcError if it is no object."""
     config = json_object(text, "--eplb-config", """give '{"num_redundant_experts": 32}'""")
+    check_keys(config, ("num_redundant_experts",), "--eplb-config")
     if "num_redundant_experts" not in config:
         return NOT_USED
     return ("--num-redundant-experts", str(config["num_redundant_experts"]))
@@ -231,7 +234,7 @@ def _read_speculation(text: str) -> list[str]:
     words += ["--v2-model-runner"] if method == "dspark" else []
     if model and model != DRAFT_MODEL and not method.endswith("mtp"):
         return [*words, "--speculative-model", str(model)]
-    if method in ("ngram", "suffix"):
+    if method in WITHOUT_LAYERS:
         return words
     return [*words, "--speculative-layers", DRAFTER_LAYERS.get(method, "1")]
 
