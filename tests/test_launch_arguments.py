@@ -146,6 +146,8 @@ def test_arguments_are_read_as_the_engines_parser_reads_them(command: str, expec
         ("vllm serve a/b --max 4", "--max of the command is ambiguous"),
         ("vllm serve a/b c/d", "unexpected word in the command: c/d"),
         ("vllm serve a/b -tp 2 --tensor-parallel 2", "is given twice in the command, with -tp"),
+        # a value of --task, which versions without it refuse
+        ("vllm serve a/b --runner embed", "cannot be 'embed'\n  tip: write --runner pooling"),
         # two names of one argument, whose value a function reads
         (
             "vllm serve a/b -q fp8 --quantization bitsandbytes",

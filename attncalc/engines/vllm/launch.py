@@ -45,6 +45,7 @@ from .options import (
     DRAFTER_KEYS,
     DRAFTER_LAYERS,
     GATHERED,
+    POOLING_TASKS,
     TURBOQUANT,
     VARIABLES,
     WITHOUT_LAYERS,
@@ -262,6 +263,15 @@ def _read_quantization(method: str) -> Meaning:
     return NOT_USED
 
 
+def _read_runner(runner: str) -> Meaning:
+    """Return the runner. Raises AttncalcError for a value of --task that --runner does not take."""
+    if runner in POOLING_TASKS:
+        raise AttncalcError(
+            f"--runner of the command cannot be '{runner}'", "write --runner pooling"
+        )
+    return ("--runner", runner)
+
+
 def _read_context(tokens: str) -> Meaning:
     """Return the context; -1 is the longest that fits, as 'auto'."""
     if tokens in ("-1", "auto"):
@@ -402,6 +412,7 @@ WORDS = LaunchWords(
     unsaid=_unsaid,
     names={
         "--max-model-len": _read_context,
+        "--runner": _read_runner,
         "--quantization": _read_quantization,
         "-q": _read_quantization,
         "--speculative-config": _read_speculation,

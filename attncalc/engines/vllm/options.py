@@ -56,7 +56,7 @@ _BACKENDS = (
 # (DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP in config/scheduler.py).
 _TOKENS_OF_BATCHED = 256
 # Values of --task, as which --runner was known until 0.10.
-_POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
+POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
 # {connector of --kv-transfer-config: the key of the size of its cache in host memory}. LMCache's is
 # in GiB, for one GPU; the other is in bytes, for all GPUs.
 SIZES_OF_CONNECTORS = {
@@ -385,11 +385,7 @@ class VllmOptions(TypedDict, total=False):
     runner: Annotated[
         str | None,
         choice(
-            "auto",
-            "generate",
-            "pooling",
-            metavar="NAME",
-            **dict.fromkeys(_POOLING_TASKS, "pooling"),
+            "auto", "generate", "pooling", metavar="NAME", **dict.fromkeys(POOLING_TASKS, "pooling")
         ),
         "pooling: an embedding model, which does not sample.",
         With(also="--task", axis=False),
