@@ -425,7 +425,15 @@ WORDS = LaunchWords(
         "--spec-tokens": "--speculative-tokens",
         **dict.fromkeys(_OF_NODES, as_by_default),
     },
-    of_node=("--headless", "--data-parallel-start-rank", "--node-rank"),
+    of_node=(
+        "--headless",
+        "--data-parallel-start-rank",
+        "-dpr",
+        "--data-parallel-rank",
+        "-dpn",
+        "--node-rank",
+        "-r",
+    ),
     unmodelled=(
         "VLLM_ATTENTION_BACKEND",
         "VLLM_ALLREDUCE_USE_FLASHINFER",
