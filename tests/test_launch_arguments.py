@@ -149,6 +149,7 @@ def test_arguments_are_read_as_the_engines_parser_reads_them(command: str, expec
             "has no argument --context-length\n  tip: write --max-model-len",
         ),
         ("vllm serve a/b --enforce-eager=1", "--enforce-eager of the command takes no value"),
+        ("vllm serve a/b -tp2", "vLLM 0.33.0 has no argument -tp2\n  tip: write -tp 2"),
         ("vllm serve a/b --seed", "--seed needs a value\n  tip: vLLM 0.33.0 has --seed VALUE"),
         ("vllm serve a/b --max 4", "--max of the command is ambiguous"),
         ("vllm serve a/b c/d", "unexpected word in the command: c/d"),
@@ -163,6 +164,10 @@ def test_arguments_are_read_as_the_engines_parser_reads_them(command: str, expec
         (
             """vllm serve a/b -dp 8 --eplb-config '{"num_redundant_expert": 32}'""",
             "vLLM has no key num_redundant_expert\n  tip: did you mean 'num_redundant_experts'?",
+        ),
+        (
+            "llama-server -m a.gguf --ctx-sise 8192",
+            "may change memory\n  tip: did you mean '--ctx-size'? Otherwise leave it out",
         ),
         ("sglang serve --model_path a/b", "SGLang 0.5.23 has no argument --model_path"),
         ("sglang serve a/b --enforce-eager", "SGLang 0.5.23 has no argument --enforce-eager"),

@@ -24,7 +24,7 @@ from ...engines.pasted import (
     Meaning,
     could_matter,
 )
-from ...errors import AttncalcError
+from ...errors import AttncalcError, nearest
 from ...ggml import WIDE_TYPES
 from ...model import plural
 from ...options import Option
@@ -824,9 +824,12 @@ class _Reader:
             self._not_computed.append(name)
             return
         if may_matter and could_matter(name):
+            # without hyphens, which make any two names alike
+            close = nearest(name.lstrip("-"), [known.lstrip("-") for known in self._others])
+            hint = f"did you mean '--{close}'? Otherwise " if close else ""
             raise AttncalcError(
                 f"{name} of {self._start.title} is not known here, and may change memory",
-                "leave it out to see the figures without it",
+                f"{hint}leave it out to see the figures without it",
             )
         self._unused.append(name)
 
