@@ -108,6 +108,11 @@ def test_what_fit_reads_of_a_command_is_computed(engine: str) -> None:
             """vllm serve a/b --hf-overrides '{"text_config": {"rope_parameters": {"factor": 4}}}'""",
             "a/b --allow-long-max-model-len --engine vllm",
         ),
+        # a micro-batch is at most a batch, by default 512
+        ("llama-server -m a.gguf -b 128", "a.gguf --ubatch 128 --engine llamacpp"),
+        ("llama-server -b 256 -m a.gguf -ub 1024", "a.gguf --ubatch 256 --engine llamacpp"),
+        ("llama-server -m a.gguf -ub 64 -b 128", "a.gguf --ubatch 64 --engine llamacpp"),
+        ("llama-server -m a.gguf -b 4096", "a.gguf --engine llamacpp"),
         (
             # it finds tokens in the text, as ngram
             """vllm serve a/b --speculative-config '{"method": "ngram_gpu"}'""",
@@ -165,6 +170,7 @@ def test_arguments_are_read_as_the_engines_parser_reads_them(command: str, expec
             """vllm serve a/b -dp 8 --eplb-config '{"num_redundant_expert": 32}'""",
             "vLLM has no key num_redundant_expert\n  tip: did you mean 'num_redundant_experts'?",
         ),
+        ("llama-server -m a.gguf -b 128 -ub -c 4096", "-ub needs a value"),
         (
             "llama-server -m a.gguf --ctx-sise 8192",
             "may change memory\n  tip: did you mean '--ctx-size'? Otherwise leave it out",

@@ -1,6 +1,8 @@
 """The command that starts llama.cpp's server."""
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 
 from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
@@ -278,6 +280,36 @@ def _type_of_file(path: str) -> Meaning:
     return NOT_USED
 
 
+# Tokens of a batch, and of the micro-batches in which it is computed.
+_BATCH = ("-b", "--batch-size")
+_MICRO_BATCH = ("-ub", "--ubatch-size")
+
+
+def _spelled(words: Sequence[str]) -> Sequence[str]:
+    """Return the words with a micro-batch that is no larger than the batch, as llama_context has it
+    (src/llama-context.cpp): '-b 128' is '-ub 128'.
+    """
+    batch = _tokens(words, _BATCH)
+    if batch is None or batch >= (_tokens(words, _MICRO_BATCH) or DEFAULT_UBATCH):
+        return words
+    others: list[str] = []
+    rest = [*reversed(words)]
+    while rest:
+        word = rest.pop()
+        if word in (*_BATCH, *_MICRO_BATCH) and rest and rest[-1].isdecimal():
+            rest.pop()
+        else:
+            others.append(word)
+    return [*others, "-ub", f"{batch}"]
+
+
+def _tokens(words: Sequence[str], names: Sequence[str]) -> int | None:
+    """Return the number after one of several options; None if none has one."""
+    values = (value for name, value in pairwise(words) if name in names)
+    found = next(values, "")
+    return int(found) if re.fullmatch(r"[1-9]\d{0,8}", found) else None
+
+
 def _context(tokens: str) -> Meaning:
     """Return the context of all slots; 0 is the model's own."""
     if tokens == "0":
@@ -350,6 +382,7 @@ WORDS = LaunchWords(
     # its tools have arguments of their own, and builds come daily
     arguments=lambda version: arguments_of("llamacpp", "llama.cpp", None),
     has_others=True,
+    spelled=_spelled,
     environment={
         **_VISIBLE,
         **{

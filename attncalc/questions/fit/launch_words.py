@@ -491,6 +491,7 @@ class _Reader:
     def _read_words(self, words: Sequence[str]) -> str | None:
         """Read the words of an engine without a table of all its arguments."""
         known = self._start.words
+        words = known.spelled(words)
         model = None
         swallowed = []
         bare = list[int]()
