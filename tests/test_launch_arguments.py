@@ -112,6 +112,9 @@ def test_what_fit_reads_of_a_command_is_computed(engine: str) -> None:
         ("llama-server -m a.gguf -b 128", "a.gguf --ubatch 128 --engine llamacpp"),
         ("llama-server -b 256 -m a.gguf -ub 1024", "a.gguf --ubatch 256 --engine llamacpp"),
         ("llama-server -m a.gguf -ub 64 -b 128", "a.gguf --ubatch 64 --engine llamacpp"),
+        # and a batch has 2,048 by default
+        ("llama-server -m a.gguf -ub 4096", "a.gguf --ubatch 2048 --engine llamacpp"),
+        ("llama-server -m a.gguf -ub 4096 -b 4096", "a.gguf --ubatch 4096 --engine llamacpp"),
         ("llama-server -m a.gguf -b 4096", "a.gguf --engine llamacpp"),
         (
             # it finds tokens in the text, as ngram
@@ -194,6 +197,11 @@ def test_a_version_before_the_command_chooses_its_arguments() -> None:
         AttncalcError, match=r"vLLM 0\.33\.0 has no argument --disable-log-requests"
     ):
         expanded(command, *before)
+
+
+def test_a_batch_of_llamacpp_is_no_argument_that_is_not_used(ask: Ask) -> None:
+    model = ("fit", "--gpu", "rtx-4090", "--", "llama-server", "-m", "qwen3-8b-q4_k_m.gguf")
+    assert "not used" not in ask(*model, "-b", "4096", "-ub", "1024").err
 
 
 def test_one_note_names_what_may_change_memory_and_another_what_does_not(ask: Ask) -> None:

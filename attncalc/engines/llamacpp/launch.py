@@ -29,7 +29,7 @@ from ..pasted import (
     not_used,
     visible_gpus,
 )
-from .options import DEFAULT_UBATCH, LlamacppArgs
+from .options import DEFAULT_BATCH, DEFAULT_UBATCH, LlamacppArgs
 from .placement import block_count
 
 _ON_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.gguf)")
@@ -99,6 +99,8 @@ def _of_server(facts: LaunchFacts) -> Flags:
         yield "--reranking" if ranks else "--embedding"
         yield from ("-b", args.micro_batch, "-ub", args.micro_batch)
     else:
+        if args.micro_batch > DEFAULT_BATCH:
+            yield from ("-b", args.micro_batch)
         yield from flag("-ub", args.ubatch)
     yield from flag("--flash-attn", args.flash_attn)
     for option, kv_type in zip(("-ctk", "-ctv"), args.types, strict=True):
@@ -287,27 +289,31 @@ _MICRO_BATCH = ("-ub", "--ubatch-size")
 
 def _spelled(words: Sequence[str]) -> Sequence[str]:
     """Return the words with a micro-batch that is no larger than the batch, as llama_context has it
-    (src/llama-context.cpp): '-b 128' is '-ub 128'.
+    (src/llama-context.cpp): '-b 128' is '-ub 128', and '-ub 4096' without -b is '-ub 2048'.
     """
-    batch = _tokens(words, _BATCH)
-    if batch is None or batch >= (_tokens(words, _MICRO_BATCH) or DEFAULT_UBATCH):
-        return words
+    batch = _tokens(words, _BATCH) or DEFAULT_BATCH
+    is_bound = batch < (_tokens(words, _MICRO_BATCH) or DEFAULT_UBATCH)
+    replaced = (*_BATCH, *_MICRO_BATCH) if is_bound else _BATCH
     others: list[str] = []
     rest = [*reversed(words)]
     while rest:
         word = rest.pop()
-        if word in (*_BATCH, *_MICRO_BATCH) and rest and rest[-1].isdecimal():
+        if word in replaced and rest and rest[-1].isdecimal():
             rest.pop()
         else:
             others.append(word)
-    return [*others, "-ub", f"{batch}"]
+    if is_bound:
+        others += ["-ub", f"{batch}"]
+    return others
 
 
 def _tokens(words: Sequence[str], names: Sequence[str]) -> int | None:
     """Return the number after one of several options; None if none has one."""
     values = (value for name, value in pairwise(words) if name in names)
     found = next(values, "")
-    return int(found) if re.fullmatch(r"[1-9]\d{0,8}", found) else None
+    if re.fullmatch(r"[1-9]\d{0,8}", found):
+        return int(found)
+    return None
 
 
 def _context(tokens: str) -> Meaning:
