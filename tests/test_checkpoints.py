@@ -119,6 +119,17 @@ def test_a_name_that_cannot_be_fetched_is_taken_as_its_organisation_stores_model
     assert size_of(load("cyankiwi/Qwen3.6-27B-AWQ-4bit")) == size_of(known)
 
 
+@each(("name", "words"), [
+    ("RedHatAI/Qwen3-8B-FP8-dynamic", "attention in fp8"),  # it has no other attention
+    ("RedHatAI/Qwen3.6-27B-FP8-dynamic", "linear attention in 16 bits"),
+])  # fmt: skip
+def test_a_habit_names_only_parts_that_the_model_has(
+    name: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert f"RedHatAI's habit is assumed: {words}." in load(name).notes[-1]
+
+
 def test_a_line_without_parts_is_as_its_organisation_stores_models() -> None:
     known = of_checkpoint("Qwen/Qwen2.5-7B-Instruct-AWQ")
     assert known is not None

@@ -77,6 +77,22 @@ def test_a_connector_that_supports_no_hybrids_stores_windows_as_full_attention(
     assert (found == without) == keeps_windows_small
 
 
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_a_misspelt_connector_is_not_taken_for_one_of_the_users(
+    ask: Ask, *, is_inner: bool
+) -> None:
+    """vLLM has no connector of that name either: "Unsupported connector type: NixlConector"."""
+    config: dict[str, Any] = {"kv_connector": "NixlConector"}
+    if is_inner:
+        inner = {"connectors": [config]}
+        config = {"kv_connector": "MultiConnector", "kv_connector_extra_config": inner}
+    refused = ask(*GPT_OSS, "--kv-transfer-config", json.dumps(config))
+    assert "no connector NixlConector\n  tip: did you mean 'NixlConnector'?" in refused.error
+    # a class of the user's own may have that name
+    own = {"kv_connector": "NixlConector", "kv_connector_module_path": "a.b"}
+    assert ask(*GPT_OSS, "--kv-transfer-config", json.dumps(own)).code == 0
+
+
 def test_the_manager_can_be_kept_from_0_13_on(ask: Ask) -> None:
     def gains(version: str) -> bool:
         asked = ("--kv-transfer-config", NIXL, "--engine-version", version)

@@ -505,6 +505,31 @@ def test_a_draft_of_eagle_with_the_class_of_a_whole_model_is_an_error(
     assert "has the class of a whole model, not of EAGLE" in answer.error
 
 
+@each(
+    ("config", "error"),
+    [
+        # without it vLLM's default of tokens would count
+        ('{"num_speculative_token": 3}', "no key num_speculative_token"),
+        ('{"methd": "eagle3"}', "no key methd"),
+        ('{"method": "eagl3"}', 'no method "eagl3"'),
+    ],
+)
+def test_a_misspelt_speculative_config_is_an_error(ask: Ask, config: str, error: str) -> None:
+    refused = ask("fit", "qwen3-8b", "--gpu", "h100", "--speculative-config", config)
+    assert f"--speculative-config: vLLM has {error}\n  tip: did you mean" in refused.error
+
+
+def test_keys_of_a_speculative_config_that_change_no_figure_are_left_to_vllm(ask: Ask) -> None:
+    config = {
+        "method": "mimo_v2_mtp",  # of 0.24 to 0.32
+        "num_speculative_tokens_per_batch_size": {"1": 4},
+        "speculative_token_tree": "[(0,)]",
+        "draft_tensor_parallel_size": 1,
+    }
+    asked = ("--speculative-config", json.dumps(config))
+    assert ask("fit", "qwen3-8b", "--gpu", "h100", *asked).code == 0
+
+
 VLLM_LOG = """\
 INFO [core.py:112] Initializing a V1 LLM engine (v0.31.0) with config: model='a/target', \
 speculative_config=SpeculativeConfig(method='{method}', model='{draft}', num_spec_tokens=3), max_seq_len=16384

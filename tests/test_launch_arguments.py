@@ -59,6 +59,13 @@ def test_fit_has_an_option_for_each_computed_argument(engine: str) -> None:
 def test_what_fit_reads_of_a_command_is_computed(engine: str) -> None:
     words = find_engine(engine).commands[0]
     read = {*words.names, *words.flags, *words.models}
+    read |= {
+        part
+        for kind in find_engine(engine).options
+        for option in options_of(kind).values()
+        for name in (*option.names, *option.also)
+        for part in name.split("/")
+    }
     rows = [row for row in TABLES[engine].rows if read.intersection(row.names)]
     assert [row.names for row in rows if row.memory != COMPUTED] == []
 
@@ -101,6 +108,19 @@ def test_what_fit_reads_of_a_command_is_computed(engine: str) -> None:
             """vllm serve a/b --hf-overrides '{"text_config": {"rope_parameters": {"factor": 4}}}'""",
             "a/b --allow-long-max-model-len --engine vllm",
         ),
+        # a micro-batch is at most a batch, by default 512
+        ("llama-server -m a.gguf -b 128", "a.gguf --ubatch 128 --engine llamacpp"),
+        ("llama-server -b 256 -m a.gguf -ub 1024", "a.gguf --ubatch 256 --engine llamacpp"),
+        ("llama-server -m a.gguf -ub 64 -b 128", "a.gguf --ubatch 64 --engine llamacpp"),
+        # and a batch has 2,048 by default
+        ("llama-server -m a.gguf -ub 4096", "a.gguf --ubatch 2048 --engine llamacpp"),
+        ("llama-server -m a.gguf -ub 4096 -b 4096", "a.gguf --ubatch 4096 --engine llamacpp"),
+        ("llama-server -m a.gguf -b 4096", "a.gguf --engine llamacpp"),
+        (
+            # it finds tokens in the text, as ngram
+            """vllm serve a/b --speculative-config '{"method": "ngram_gpu"}'""",
+            """a/b --speculative-config '{"method": "ngram_gpu"}' --engine vllm""",
+        ),
         (
             "sglang serve a/b --lora-target-modules q_proj o_proj",
             "a/b --lora-target-modules 'q_proj o_proj' --engine sglang",
@@ -137,10 +157,27 @@ def test_arguments_are_read_as_the_engines_parser_reads_them(command: str, expec
             "has no argument --context-length\n  tip: write --max-model-len",
         ),
         ("vllm serve a/b --enforce-eager=1", "--enforce-eager of the command takes no value"),
+        ("vllm serve a/b -tp2", "vLLM 0.33.0 has no argument -tp2\n  tip: write -tp 2"),
         ("vllm serve a/b --seed", "--seed needs a value\n  tip: vLLM 0.33.0 has --seed VALUE"),
         ("vllm serve a/b --max 4", "--max of the command is ambiguous"),
         ("vllm serve a/b c/d", "unexpected word in the command: c/d"),
         ("vllm serve a/b -tp 2 --tensor-parallel 2", "is given twice in the command, with -tp"),
+        # a value of --task, which versions without it refuse
+        ("vllm serve a/b --runner embed", "cannot be 'embed'\n  tip: write --runner pooling"),
+        # two names of one argument, whose value a function reads
+        (
+            "vllm serve a/b -q fp8 --quantization bitsandbytes",
+            "is given twice in the command, with -q",
+        ),
+        (
+            """vllm serve a/b -dp 8 --eplb-config '{"num_redundant_expert": 32}'""",
+            "vLLM has no key num_redundant_expert\n  tip: did you mean 'num_redundant_experts'?",
+        ),
+        ("llama-server -m a.gguf -b 128 -ub -c 4096", "-ub needs a value"),
+        (
+            "llama-server -m a.gguf --ctx-sise 8192",
+            "may change memory\n  tip: did you mean '--ctx-size'? Otherwise leave it out",
+        ),
         ("sglang serve --model_path a/b", "SGLang 0.5.23 has no argument --model_path"),
         ("sglang serve a/b --enforce-eager", "SGLang 0.5.23 has no argument --enforce-eager"),
     ],
@@ -160,6 +197,11 @@ def test_a_version_before_the_command_chooses_its_arguments() -> None:
         AttncalcError, match=r"vLLM 0\.33\.0 has no argument --disable-log-requests"
     ):
         expanded(command, *before)
+
+
+def test_a_batch_of_llamacpp_is_no_argument_that_is_not_used(ask: Ask) -> None:
+    model = ("fit", "--gpu", "rtx-4090", "--", "llama-server", "-m", "qwen3-8b-q4_k_m.gguf")
+    assert "not used" not in ask(*model, "-b", "4096", "-ub", "1024").err
 
 
 def test_one_note_names_what_may_change_memory_and_another_what_does_not(ask: Ask) -> None:

@@ -33,6 +33,7 @@ from attncalc.units import GIB
         ("deepseek-r1:7b", "qwen2.5-7b"),
         ("deepseek-r1:8b", "qwen3-8b"),  # of R1-0528; Ollama's tag was Llama 3.1 before
         ("deepseek-r1:8b-llama-distill-q4_K_M", "llama3.1-8b"),
+        ("deepseek-r1:8b-0528-qwen3-q4_K_M", "qwen3-8b"),
         ("deepseek-r1:70b", "llama3.1-70b"),
         ("deepseek-r1", "deepseek-v3"),
         ("qwen3-235b", "qwen3-235b-a22b"),
@@ -57,6 +58,7 @@ def test_every_preset_has_its_own_name() -> None:
 
 def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
     assert hint("llama3.2") == "which one: llama3.2-1b, llama3.2-3b, llama3.2-11b-vision? "
+    assert hint("qwen3-8b-AWQ") == "did you mean 'attncalc fit qwen3-8b --weights-dtype int4'? "
     assert hint("T5") == "did you mean 't5-base'? "
     # and not llama3.2-3b, of similar letters
     assert hint("llama-2-33b") == "did you mean 'llama2-7b'? "
@@ -199,6 +201,8 @@ def test_a_release_that_states_another_context_has_it() -> None:
     ("name", "tokens"),
     [
         ("deepseek-r1:8b", 131072),  # the R1-0528 of Qwen3 8B
+        ("deepseek-r1:8b-0528-qwen3-q8_0", 131072),
+        ("qwen3:4b-q8_0", 40960),  # the first release, as before the tag 4b was moved to 2507
         ("qwen3:8b", 40960),
         ("qwen3:4b", 262144),  # the release of July 2025
         ("qwen3:4b-instruct", 262144),

@@ -52,6 +52,17 @@ def test_the_commands_of_two_nodes_may_be_pasted_together(ask: Ask) -> None:
     assert results(together) == results(ask(*kimi("--json")))
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("-r 0", "-r 1"), ("", "-dpr 8"), ("-dpn 0", "-dpn 1"), ("", "--headless -dpr=8")],
+)
+def test_short_names_tell_nodes_apart(ask: Ask, first: str, second: str) -> None:
+    command = "vllm serve qwen3-8b --max-model-len 8192"
+    together = f"{command} {first}\n{command} {second}"
+    asked = ("fit", "--gpu", "h100", "--json", "--")
+    assert results(ask(*asked, together)) == results(ask(*asked, command))
+
+
 def test_commands_that_differ_in_more_than_the_node_are_an_error(ask: Ask) -> None:
     other = KIMI.replace("--max-num-seqs 256", "--max-num-seqs 128", 1)
     error = ask("fit", "--gpu", "16xh200", "--", other).error

@@ -274,6 +274,7 @@ def as_checkpoint(data: dict[str, Any], one: Checkpoint, *, is_read: bool = True
     from .huggingface.quantized.released import Released, to_keys
 
     one, is_own = _or_habit(one)
+    one = _of_model(one, data)
     is_read = is_read and is_own
 
     kept = {key: value for key, value in data.items() if key not in _OF_QUANTIZATION}
@@ -299,6 +300,25 @@ def as_checkpoint(data: dict[str, Any], one: Checkpoint, *, is_read: bool = True
             found = Released(quantization, one.dtype, None, one.kv_dtype)
     quantized = {**kept, **dict(to_keys(found)), "notes": [*data.get("notes", ()), note]}
     return of_release(quantized, unquantized_name(one.name)[0])
+
+
+def _of_model(one: Checkpoint, data: Mapping[str, Any]) -> Checkpoint:
+    """Return a line without linear attention if the model has none: an organisation's habit is that
+    of all its models.
+    """
+    part = "linear-attention"
+    if part not in (one.exceptions or {}):
+        return one
+    from ..attention import KINDS
+    from ..attention.recurrent import Recurrent
+
+    kinds = (data, *data.get("layer_kinds", {}).values())
+    if any(
+        issubclass(KINDS[kind["attention"]], Recurrent) for kind in kinds if "attention" in kind
+    ):
+        return one
+    others = {name: scheme for name, scheme in (one.exceptions or {}).items() if name != part}
+    return one._replace(exceptions=others)
 
 
 def _has_experts(data: Mapping[str, Any]) -> bool:

@@ -64,12 +64,14 @@ _FAMILIES = (
 # Qwen3's.
 _OLLAMA_TAGS = {
     "deepseek-r1:8b": "qwen3-8b",
+    "deepseek-r1:8b-0528-qwen3": "qwen3-8b",
     "mistral:7b": "mistral-7b-v0.3",
     "qwen3:30b": "qwen3-30b-a3b",
 }
 # {a tag of Ollama's library: the release}, if it is a later one than the preset's: Qwen3 of 2507.
 _OLLAMA_RELEASES = {
     "deepseek-r1:8b": "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
+    "deepseek-r1:8b-0528-qwen3": "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
     "qwen3:4b": "Qwen/Qwen3-4B-Thinking-2507",
     "qwen3:4b-instruct": "Qwen/Qwen3-4B-Instruct-2507",
     "qwen3:4b-thinking": "Qwen/Qwen3-4B-Thinking-2507",
@@ -196,8 +198,9 @@ def preset_of(name: str) -> str | None:
         return name
     known = _by_repository()
     lower = name.lower()
-    if lower in _OLLAMA_TAGS:
-        return _OLLAMA_TAGS[lower]
+    tag = with_file_type(lower)[0]
+    if tag in _OLLAMA_TAGS:
+        return _OLLAMA_TAGS[tag]
     # Qwen_Qwen3-32B of bartowski's files
     found = known.get(lower) or known.get(lower.replace("_", "/", 1))
     if found:
@@ -356,7 +359,7 @@ def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
 
     `name` is what the preset was asked for: its own name, or a release in any spelling.
     """
-    asked = _OLLAMA_RELEASES.get(name.lower(), name).rpartition("/")[2]
+    asked = (_release_of_tag(name) or name).rpartition("/")[2]
     meant = [_all_words(asked)]
     # a tag of Ollama's library is the Instruct release, unless it says another: qwen2.5:7b
     if ":" in asked:
@@ -368,6 +371,14 @@ def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
             }
             return {**data, "max_context": context, **({"rope_tables": tables} if tables else {})}
     return data
+
+
+def _release_of_tag(name: str) -> str | None:
+    """Return the release of a tag of Ollama's library, if it is a later one than the preset's."""
+    tag, file_type = with_file_type(name.lower())
+    if tag == "qwen3:4b" and file_type:
+        return None  # the tag alone was moved to 2507: 'qwen3:4b-q8_0' is the first release
+    return _OLLAMA_RELEASES.get(tag)
 
 
 def of_size(size: str) -> list[str]:
@@ -397,6 +408,9 @@ def hint(name: str) -> str:
 
 def _hint_at_similar(name: str) -> str:
     """Return the start of a tip about a name that begins as no preset's does."""
+    base = unquantized(name)
+    if base:
+        return f"did you mean 'attncalc fit {base[0]} --weights-dtype {base[1]}'? "
     size = re.search(_SIZE, name)
     if size:
         family = _spelled(name[: size.start()])  # llama2-7b for llama-2-13b, and not llama3.2-3b
@@ -493,8 +507,8 @@ def repository_of(name: str) -> str | None:
     """
     if name in preset_names() or name in _more() or "/" in name:
         return None
-    if name.lower() in _OLLAMA_RELEASES:
-        return _OLLAMA_RELEASES[name.lower()]
+    if _release_of_tag(name):
+        return _release_of_tag(name)
     known = _by_repository().get(name.lower())
     if known:
         return known[1]

@@ -112,6 +112,9 @@ class Arguments(NamedTuple):
             whole = {known.lstrip("-"): known for known in self.by_name if known[:2] == "--"}
             close = nearest(name.lstrip("-"), whole)
             tip = f"did you mean '{whole[close]}'?" if close else "leave it out"
+            joined = re.fullmatch(r"(-[a-z]+)(\d+)", name)  # Python's argparse splits '-r1' alone
+            if joined and joined[1] in self.by_name:
+                tip = f"write {joined[1]} {joined[2]}"
         return AttncalcError(message, tip)
 
     def _other_version(self, name: str) -> str | None:

@@ -1,6 +1,8 @@
 """The command that starts llama.cpp's server."""
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 
 from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
@@ -27,7 +29,7 @@ from ..pasted import (
     not_used,
     visible_gpus,
 )
-from .options import DEFAULT_UBATCH, LlamacppArgs
+from .options import DEFAULT_BATCH, DEFAULT_UBATCH, LlamacppArgs
 from .placement import block_count
 
 _ON_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.gguf)")
@@ -97,6 +99,8 @@ def _of_server(facts: LaunchFacts) -> Flags:
         yield "--reranking" if ranks else "--embedding"
         yield from ("-b", args.micro_batch, "-ub", args.micro_batch)
     else:
+        if args.micro_batch > DEFAULT_BATCH:
+            yield from ("-b", args.micro_batch)
         yield from flag("-ub", args.ubatch)
     yield from flag("--flash-attn", args.flash_attn)
     for option, kv_type in zip(("-ctk", "-ctv"), args.types, strict=True):
@@ -278,6 +282,40 @@ def _type_of_file(path: str) -> Meaning:
     return NOT_USED
 
 
+# Tokens of a batch, and of the micro-batches in which it is computed.
+_BATCH = ("-b", "--batch-size")
+_MICRO_BATCH = ("-ub", "--ubatch-size")
+
+
+def _spelled(words: Sequence[str]) -> Sequence[str]:
+    """Return the words with a micro-batch that is no larger than the batch, as llama_context has it
+    (src/llama-context.cpp): '-b 128' is '-ub 128', and '-ub 4096' without -b is '-ub 2048'.
+    """
+    batch = _tokens(words, _BATCH) or DEFAULT_BATCH
+    is_bound = batch < (_tokens(words, _MICRO_BATCH) or DEFAULT_UBATCH)
+    replaced = (*_BATCH, *_MICRO_BATCH) if is_bound else _BATCH
+    others: list[str] = []
+    rest = [*reversed(words)]
+    while rest:
+        word = rest.pop()
+        if word in replaced and rest and rest[-1].isdecimal():
+            rest.pop()
+        else:
+            others.append(word)
+    if is_bound:
+        others += ["-ub", f"{batch}"]
+    return others
+
+
+def _tokens(words: Sequence[str], names: Sequence[str]) -> int | None:
+    """Return the number after one of several options; None if none has one."""
+    values = (value for name, value in pairwise(words) if name in names)
+    found = next(values, "")
+    if re.fullmatch(r"[1-9]\d{0,8}", found):
+        return int(found)
+    return None
+
+
 def _context(tokens: str) -> Meaning:
     """Return the context of all slots; 0 is the model's own."""
     if tokens == "0":
@@ -350,6 +388,7 @@ WORDS = LaunchWords(
     # its tools have arguments of their own, and builds come daily
     arguments=lambda version: arguments_of("llamacpp", "llama.cpp", None),
     has_others=True,
+    spelled=_spelled,
     environment={
         **_VISIBLE,
         **{

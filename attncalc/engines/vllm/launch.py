@@ -45,10 +45,13 @@ from .options import (
     DRAFTER_KEYS,
     DRAFTER_LAYERS,
     GATHERED,
+    POOLING_TASKS,
     TURBOQUANT,
     VARIABLES,
+    WITHOUT_LAYERS,
     VllmArgs,
     VllmOptions,
+    check_keys,
     json_object,
 )
 from .versions import vllm_version
@@ -190,6 +193,7 @@ def _balance(args: VllmArgs) -> Flags:
 def _read_balance(text: str) -> Meaning:
     """Return the copies of experts in --eplb-config. Raises AttncalcError if it is no object."""
     config = json_object(text, "--eplb-config", """give '{"num_redundant_experts": 32}'""")
+    check_keys(config, ("num_redundant_experts",), "--eplb-config")
     if "num_redundant_experts" not in config:
         return NOT_USED
     return ("--num-redundant-experts", str(config["num_redundant_experts"]))
@@ -231,7 +235,7 @@ def _read_speculation(text: str) -> list[str]:
     words += ["--v2-model-runner"] if method == "dspark" else []
     if model and model != DRAFT_MODEL and not method.endswith("mtp"):
         return [*words, "--speculative-model", str(model)]
-    if method in ("ngram", "suffix"):
+    if method in WITHOUT_LAYERS:
         return words
     return [*words, "--speculative-layers", DRAFTER_LAYERS.get(method, "1")]
 
@@ -257,6 +261,15 @@ def _read_quantization(method: str) -> Meaning:
     if method in ("fp8", "bitsandbytes"):
         return ("--weights-dtype", usual_dtype(method) or "")
     return NOT_USED
+
+
+def _read_runner(runner: str) -> Meaning:
+    """Return the runner. Raises AttncalcError for a value of --task that --runner does not take."""
+    if runner in POOLING_TASKS:
+        raise AttncalcError(
+            f"--runner of the command cannot be '{runner}'", "write --runner pooling"
+        )
+    return ("--runner", runner)
 
 
 def _read_context(tokens: str) -> Meaning:
@@ -399,6 +412,7 @@ WORDS = LaunchWords(
     unsaid=_unsaid,
     names={
         "--max-model-len": _read_context,
+        "--runner": _read_runner,
         "--quantization": _read_quantization,
         "-q": _read_quantization,
         "--speculative-config": _read_speculation,
@@ -411,7 +425,15 @@ WORDS = LaunchWords(
         "--spec-tokens": "--speculative-tokens",
         **dict.fromkeys(_OF_NODES, as_by_default),
     },
-    of_node=("--headless", "--data-parallel-start-rank", "--node-rank"),
+    of_node=(
+        "--headless",
+        "--data-parallel-start-rank",
+        "-dpr",
+        "--data-parallel-rank",
+        "-dpn",
+        "--node-rank",
+        "-r",
+    ),
     unmodelled=(
         "VLLM_ATTENTION_BACKEND",
         "VLLM_ALLREDUCE_USE_FLASHINFER",

@@ -2,11 +2,11 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Annotated, Any, TypedDict
 
-from ...errors import AttncalcError
+from ...errors import AttncalcError, known_tip, nearest
 from ...options import COUNT, GIBIBYTES_OR_ZERO, YES_OR_NO, Count, Parser, With, choice
 from ...records import dataclass
 from ...units import GIB, truncate
@@ -56,13 +56,38 @@ _BACKENDS = (
 # (DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP in config/scheduler.py).
 _TOKENS_OF_BATCHED = 256
 # Values of --task, as which --runner was known until 0.10.
-_POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
+POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
 # {connector of --kv-transfer-config: the key of the size of its cache in host memory}. LMCache's is
 # in GiB, for one GPU; the other is in bytes, for all GPUs.
 SIZES_OF_CONNECTORS = {
     "LMCacheConnectorV1": "lmcache.max_local_cpu_size",
     "OffloadingConnector": "cpu_bytes_to_use",
 }
+# Connectors that vLLM registers, of 0.8 to 0.33 (distributed/kv_transfer/kv_connector/factory.py).
+# Plugins register others, and kv_connector_module_path names the module of one.
+_CONNECTORS = (
+    "DecodeBenchConnector",
+    "ExampleConnector",
+    "ExampleHiddenStatesConnector",
+    "FlexKVConnectorV1",
+    "HF3FSKVConnector",
+    "HiSparseConnector",
+    "LMCacheConnector",
+    "LMCacheConnectorV1",
+    "LMCacheMPConnector",
+    "MoRIIOConnector",
+    "MooncakeConnector",
+    "MooncakeStoreConnector",
+    "MultiConnector",
+    "NixlConnector",
+    "NixlPullConnector",
+    "NixlPushConnector",
+    "OffloadingConnector",
+    "P2pNcclConnector",
+    "PyNcclConnector",
+    "SharedStorageConnector",
+    "SimpleCPUOffloadConnector",
+)
 # A size that no host has, in bytes.
 _MOST_SIZE = 2**60
 # {key of --speculative-config: the option that figures read instead}.
@@ -70,6 +95,25 @@ DRAFTER_KEYS = {"num_speculative_tokens": "--speculative-tokens", "model": "--sp
 # {method: layers of a drafter that is part of the model's release
 # (models/deepseek_v4/nvidia/dspark.py)}; else 1.
 DRAFTER_LAYERS = {"dspark": "3"}
+# Methods that find tokens in the text, without layers of a drafter.
+WITHOUT_LAYERS = ("ngram", "[ngram]", "ngram_gpu", "suffix")
+# Methods of --speculative-config besides those of multi-token prediction, '..._mtp', of 0.8 to 0.33
+# (SpeculativeMethod in config/speculative.py).
+_METHODS = (
+    *WITHOUT_LAYERS,
+    "custom_class",
+    "dflash",
+    "draft_model",
+    "dspark",
+    "eagle",
+    "eagle3",
+    "extract_hidden_states",
+    "medusa",
+    "mlp_speculator",
+    "mtp",
+)
+# Its keys that are alike to those that figures read.
+_LIKE_DRAFTER_KEYS = ("num_speculative_tokens_per_batch_size", "speculative_token_tree")
 
 
 def _backend(text: str, name: str) -> str:
@@ -94,6 +138,20 @@ def json_object(text: str, name: str, tip: str) -> dict[str, Any]:
     return found
 
 
+def check_keys(
+    found: Collection[str], read: Collection[str], name: str, others: Collection[str] = ()
+) -> None:
+    """Raise AttncalcError if a key is nearly one of those that figures read, which it would leave
+    at its default. `others` are keys that only look so.
+    """
+    for key in found:
+        close = nearest(key, read) if key not in (*read, *others) else None
+        if close:
+            raise AttncalcError(
+                f"{name}: vLLM has no key {truncate(key)}", f"did you mean '{close}'?"
+            )
+
+
 def _engram(text: str, name: str) -> str:
     tip = """give '{"cpu_offload": true}'"""
     found = json_object(text, name, tip)
@@ -111,6 +169,13 @@ def _speculation(text: str, name: str) -> str:
                 f"{name}: {key} has an option of its own",
                 f"give {option} {truncate(str(found[key]))}",
             )
+    check_keys(found, (*DRAFTER_KEYS, "method"), name, _LIKE_DRAFTER_KEYS)
+    method = found.get("method") or "mtp"
+    if method not in _METHODS and not str(method).endswith("_mtp"):
+        raise AttncalcError(
+            f"{name}: vLLM has no method {truncate(json.dumps(method))}",
+            known_tip(str(method), _METHODS),
+        )
     return json.dumps(found)
 
 
@@ -128,6 +193,8 @@ def _connector(text: str, name: str) -> str:
     parts = sizes.get("connectors", [])
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise AttncalcError(f"{name}: connectors is not a list of objects", tip)
+    for each in (found, *parts):
+        _check_connector(each, name)
     for key in SIZES_OF_CONNECTORS.values():
         if not isinstance(sizes.get(key, 1), int | float) or not 0 < sizes.get(key, 1) < _MOST_SIZE:
             raise AttncalcError(
@@ -135,6 +202,22 @@ def _connector(text: str, name: str) -> str:
                 "give a number above 0",
             )
     return json.dumps(found)
+
+
+def _check_connector(config: Mapping[str, Any], name: str) -> None:
+    """Raise AttncalcError if a connector is misspelt: it would be taken for one that turns the
+    hybrid KV-cache manager off.
+    """
+    connector = str(config.get("kv_connector"))
+    if connector in _CONNECTORS or config.get("kv_connector_module_path"):
+        return
+    lower = {known.lower(): known for known in _CONNECTORS}
+    close = nearest(connector, lower)
+    if close:
+        raise AttncalcError(
+            f"{name}: vLLM has no connector {truncate(connector)}",
+            f"did you mean '{lower[close]}'? One of your own needs kv_connector_module_path",
+        )
 
 
 def _limits(text: str, name: str) -> str:
@@ -302,11 +385,7 @@ class VllmOptions(TypedDict, total=False):
     runner: Annotated[
         str | None,
         choice(
-            "auto",
-            "generate",
-            "pooling",
-            metavar="NAME",
-            **dict.fromkeys(_POOLING_TASKS, "pooling"),
+            "auto", "generate", "pooling", metavar="NAME", **dict.fromkeys(POOLING_TASKS, "pooling")
         ),
         "pooling: an embedding model, which does not sample.",
         With(also="--task", axis=False),

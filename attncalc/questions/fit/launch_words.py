@@ -24,7 +24,7 @@ from ...engines.pasted import (
     Meaning,
     could_matter,
 )
-from ...errors import AttncalcError
+from ...errors import AttncalcError, nearest
 from ...ggml import WIDE_TYPES
 from ...model import plural
 from ...options import Option
@@ -491,6 +491,7 @@ class _Reader:
     def _read_words(self, words: Sequence[str]) -> str | None:
         """Read the words of an engine without a table of all its arguments."""
         known = self._start.words
+        words = known.spelled(words)
         model = None
         swallowed = []
         bare = list[int]()
@@ -570,7 +571,10 @@ class _Reader:
         name = next(iter([*named, *filter(self._options.get, given.argument.names)]), given.whole)
         option = self._options.get(name)
         if given.argument.takes_value:
-            self._check_twice(given.name, known.names.get(name, option), read)
+            meaning = known.names.get(name, option)
+            if callable(meaning):  # which other arguments may have too
+                meaning = given.argument.names[0]
+            self._check_twice(given.name, meaning, read)
             self._use_value(name, " ".join(given.values), given.name)
         elif given.whole in self._options:
             assert option
@@ -821,9 +825,12 @@ class _Reader:
             self._not_computed.append(name)
             return
         if may_matter and could_matter(name):
+            # without hyphens, which make any two names alike
+            close = nearest(name.lstrip("-"), [known.lstrip("-") for known in self._others])
+            hint = f"did you mean '--{close}'? Otherwise " if close else ""
             raise AttncalcError(
                 f"{name} of {self._start.title} is not known here, and may change memory",
-                "leave it out to see the figures without it",
+                f"{hint}leave it out to see the figures without it",
             )
         self._unused.append(name)
 
