@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attncalc import AttncalcError, ModelSpec, Workload, load
-from attncalc.config.checkpoints import of_checkpoint, stored_as
+from attncalc.config.checkpoints import by_habit, of_checkpoint, stored_as
 from attncalc.config.gpus import gpu
 from attncalc.quantization import StoredAs
 from attncalc.serving.fit import FitResult, fit
@@ -90,7 +90,7 @@ def _layouts(row: dict[str, Any]) -> dict[str, tuple[StoredAs, ...]]:
     """Return how the checkpoint of a row stores the weights, as `FitRequest.layouts`."""
     if "checkpoint" not in row:
         return {}
-    found = of_checkpoint(row["checkpoint"])
+    found = of_checkpoint(row["checkpoint"]) or by_habit(row["checkpoint"])
     assert found is not None
     stored = stored_as(found[1], model(row["model"]).model_type or "")
     assert stored is not None

@@ -350,6 +350,22 @@ def test_a_twelfth_set_is_predicted() -> None:
     assert median(abs(predict(row).kv_memory - logged_size(row)) for row in rows) < 0.09
 
 
+def test_a_thirteenth_set_is_predicted() -> None:
+    """31 of 34 are in the range: outside are unsloth's Gemma 4 E4B, whose 16-bit parts no table has,
+    and a start on a slice of a GPU whose memory its log does not show.
+    """
+    rows = [row for row in HELD_OUT if row["group"] == "fresh-13"]
+    assert len(rows) == 34
+    assert [row["id"] for row in rows if not _is_in(predict(row), logged_size(row))] == [
+        "thirteenth-14-gemma-4-e4b-nvfp4-5090-cold",
+        "thirteenth-15-gemma-4-e4b-nvfp4-5090-warm",
+        "thirteenth-25-qwen3-32b-pro6000-warm",
+    ]
+    assert median(abs(predict(row).kv_memory - logged_size(row)) for row in rows) < 0.52
+    # 1,024 sequences need as many blocks of states, and 976 were there: no start, and no "fits"
+    assert [predict(row).verdict for row in rows if not row["started"]] == ["may_not_fit"]
+
+
 def test_eagle_3_takes_what_was_logged() -> None:
     """Four starts of one page, with steps of 2,048 and 8,192 tokens, one of them without graphs."""
     rows = [row for row in ROWS if "eagle3" in row["id"]]
@@ -400,4 +416,4 @@ def test_the_range_has_what_blind_predictions_missed() -> None:
                 abs(max(expected, 0) - logged_size(row)) <= bound or low <= logged_size(row) <= high
             )
             counted[kind] = [counted[kind][0] + is_near, counted[kind][1] + 1]
-    assert counted == {"mixture": [21, 22], "drafter": [11, 11], "plain": [58, 62]}
+    assert counted == {"mixture": [21, 22], "drafter": [11, 11], "plain": [60, 65]}
