@@ -246,3 +246,48 @@ def test_keys_and_values_of_any_depth_are_read_or_an_error(depth: int) -> None:
     nested = "[" * depth + "]" * depth
     with suppress(AttncalcError):
         expanded(f"vllm serve a/b --additional-config{'.a' * depth} {nested}")
+
+
+@each(
+    ("command", "error"),
+    [
+        (
+            "vllm serve Qwen/Qwen3-32B-AWQ --quantization fp8",
+            "Qwen/Qwen3-32B-AWQ has weights in int4",
+        ),
+        (
+            "sglang serve --model-path Qwen/Qwen3-32B-AWQ --quantization fp8",
+            "Qwen/Qwen3-32B-AWQ has weights in int4",
+        ),
+        ("vllm serve Qwen/Qwen3-32B -q awq_marlin", "Qwen/Qwen3-32B has no quantized weights"),
+    ],
+)
+def test_a_method_that_the_checkpoint_does_not_have_is_refused(command: str, error: str) -> None:
+    with pytest.raises(AttncalcError, match=error):
+        expanded(command)
+
+
+def test_the_checkpoints_own_method_is_taken() -> None:
+    for command in (
+        "vllm serve Qwen/Qwen3-32B-AWQ --quantization awq",
+        "vllm serve Qwen/Qwen3-32B-FP8 --quantization fp8",
+    ):
+        assert expanded(command)[0] == command.split()[2]
+
+
+@each(
+    ("arguments", "context"),
+    [
+        ("-np 4", "40960"),  # 4 slots share the model's own context
+        ("-np 4 -c 0", "40960"),
+        ("-c 0", "40960"),  # which --fit does not shorten
+        ("-np 4 -c 8192", "8192"),
+    ],
+)
+def test_slots_of_llamacpp_share_the_models_own_context(arguments: str, context: str) -> None:
+    options = expanded(f"llama-server -m qwen3-8b {arguments}", "--gpu", "rtx-4090")
+    assert options[options.index("--context") + 1] == context
+
+
+def test_without_slots_the_gpu_decides_the_context_of_llamacpp() -> None:
+    assert "--context" not in expanded("llama-server -m qwen3-8b", "--gpu", "rtx-4090")

@@ -26,6 +26,8 @@ NOT_COMPUTED: tuple[str, ...] = ("not computed",)
 # From the value of an engine's option to its meaning.
 Reading = Callable[[str], Meaning]
 
+# The value of --context that a reading returns for the model's own, which it does not know.
+OWN_CONTEXT = "0"
 # The end of a size that a reading returns: `attncalc fit` gets the sum.
 OF_EACH_GPU = " GiB of each GPU"
 # Keys of a config.json that change no memory.

@@ -23,6 +23,7 @@ from ..pasted import (
     ADDS_NOTHING,
     AS_BY_DEFAULT,
     NOT_USED,
+    OWN_CONTEXT,
     LaunchWords,
     Meaning,
     if_on,
@@ -317,9 +318,11 @@ def _tokens(words: Sequence[str], names: Sequence[str]) -> int | None:
 
 
 def _context(tokens: str) -> Meaning:
-    """Return the context of all slots; 0 is the model's own."""
+    """Return the context of all slots. 0 is the model's own, which --fit then does not shorten
+    (fit_params_min_ctx in common/arg.cpp).
+    """
     if tokens == "0":
-        return AS_BY_DEFAULT
+        return ("--context", OWN_CONTEXT)
     return ("--context", tokens)
 
 

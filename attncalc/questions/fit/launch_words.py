@@ -20,13 +20,14 @@ from ...engines.pasted import (
     NOT_COMPUTED,
     NOT_USED,
     OF_EACH_GPU,
+    OWN_CONTEXT,
     LaunchWords,
     Meaning,
     could_matter,
 )
 from ...errors import AttncalcError, nearest
 from ...ggml import WIDE_TYPES
-from ...model import plural
+from ...model import ModelSpec, plural
 from ...options import Option
 from ...records import NamedTuple
 from ...serving.weight_format import released_dtype
@@ -56,6 +57,11 @@ _OWN = {
 }
 _DRAFT_MODEL = "--speculative-model"
 _DRAFT_LAYERS = "--speculative-layers"
+# Values of --quantization that convert the weights; that need a checkpoint of their own, by their
+# beginning: 'awq_marlin'; and the dtypes of such checkpoints.
+_CONVERTING = ("fp8", "bitsandbytes")
+_OF_CHECKPOINTS = ("awq", "gptq")
+_INTEGERS = ("int4", "int8")
 
 
 class _Start(NamedTuple):
@@ -217,8 +223,8 @@ def expand(
         raise AttncalcError(
             "a model is required", f"name it in the command, as {start.words.example}"
         )
-    if named:
-        reader.add_default_context(named)
+    reader.add_default_context(named)
+    reader.check_quantization(named)
     # another engine's command has no such keys
     if reader.has("--engine") and start.engine not in before:
         reader.found.pop("--speculative-config", None)
@@ -323,15 +329,10 @@ def _start(words: Sequence[str]) -> _Start | None:
     return found
 
 
-def _own_context(model: str) -> str | None:
-    """Return the model's own context, which an engine takes; None if it has none, or is not known
-    yet.
-    """
+def _load(model: str) -> ModelSpec | None:
+    """Return the model of that name; None if it is not known yet."""
     with contextlib.suppress(OSError, ValueError, AttncalcError):  # which fit explains
-        own = load(with_file_type(model)[0]).max_context
-        if own:
-            return str(own)
-        return None
+        return load(with_file_type(model)[0])
     return None
 
 
@@ -358,6 +359,7 @@ class _Reader:
             self._others = start.words.arguments(None).by_name
         self._unused: list[str] = []
         self._not_computed: list[str] = []
+        self._quantization = ""  # the value of an engine's --quantization
         self._is_command_read = False
 
     def add(self, words: Sequence[str]) -> None:
@@ -404,16 +406,52 @@ class _Reader:
             self.add(("--weights-dtype", file_type))
         return named
 
-    def add_default_context(self, model: str) -> None:
+    def add_default_context(self, model: str | None) -> None:
         """Add the model's own context, which engines take without an option, unless one is given,
         or a GPU or a program such as Ollama decides.
+
+        llama.cpp divides the model's own context by its slots: 'llama-server -m qwen3-8b -np 4'
+        has 4 x 10,240 tokens.
         """
-        if self._start.words.runner or any(map(self.has, ("--context", "--prompt", "--gpu"))):
+        asked = self.found.get("--context", ())
+        must_be_own = asked[1:] == (OWN_CONTEXT,)
+        if must_be_own:
+            del self.found["--context"]
+        if model is None:
             return
-        context = _own_context(model)
-        if context:
-            self.add(("--context", context))
-            tell(f"note: --context {context} is the command's default")
+        if self._start.words.runner or any(map(self.has, ("--context", "--prompt"))):
+            return
+        if self.has("--gpu") and not must_be_own and not self.has("--sequences"):
+            return
+        loaded = _load(model)
+        if loaded and loaded.max_context:
+            self.add(("--context", str(loaded.max_context)))
+            tell(f"note: --context {loaded.max_context} is the command's default")
+
+    def check_quantization(self, model: str | None) -> None:
+        """Raise AttncalcError if --quantization is another method than that of a known checkpoint,
+        which vLLM and SGLang refuse: 'vllm serve Qwen/Qwen3-32B-AWQ --quantization fp8'.
+
+        Source: _verify_quantization in vLLM's config/model.py and SGLang's
+        configs/model_config.py; get_quant_config, for a checkpoint without a method.
+        """
+        method = self._quantization
+        loaded = _load(model) if model and method else None
+        if loaded is None or loaded.stored:
+            return
+        own = released_dtype(loaded)
+        start = f"{self._start.title} does not start with --quantization {method}"
+        if own in _INTEGERS and method in _CONVERTING:
+            raise AttncalcError(
+                f"{start}, since {model} has weights in {own}",
+                "leave --quantization out: the checkpoint says what it is",
+            )
+        is_plain = own is None and not loaded.unread_quantization
+        if is_plain and "--weights-dtype" not in self.found and method.startswith(_OF_CHECKPOINTS):
+            raise AttncalcError(
+                f"{start}, since {model} has no quantized weights",
+                "name a quantized checkpoint of it, as 'org/name-AWQ'",
+            )
 
     def not_replaced(self, model: str | None, own: str | None) -> str | None:
         """Return the command's model; None if MODEL says what it is, and then the launch command
@@ -575,6 +613,8 @@ class _Reader:
             if callable(meaning):  # which other arguments may have too
                 meaning = given.argument.names[0]
             self._check_twice(given.name, meaning, read)
+            if "--quantization" in given.argument.names:
+                self._quantization = given.values[0]
             self._use_value(name, " ".join(given.values), given.name)
         elif given.whole in self._options:
             assert option
