@@ -187,6 +187,29 @@ def test_a_pasted_command_gathers_tokens_unless_it_says_otherwise(ask: Ask) -> N
 
 
 @pytest.mark.parametrize(
+    ("before", "command"),
+    [
+        ("--dp 16", "vllm serve deepseek-ai/DeepSeek-V3 --enable-expert-parallel"),
+        ("--enable-expert-parallel", "vllm serve deepseek-ai/DeepSeek-V3 -dp 16"),
+    ],
+)
+def test_options_before_a_pasted_command_gather_tokens_as_its_own_do(
+    ask: Ask, before: str, command: str
+) -> None:
+    asked = ("fit", "--gpu", "16xh200", "--json", "-c", "8192")
+    whole = results(ask(*asked, "--", *PASTED.split()))
+    assert results(ask(*asked, *before.split(), "--", *command.split())) == whole
+
+
+def test_another_engine_gets_no_backend_of_a_pasted_vllm_command(ask: Ask) -> None:
+    pasted = "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -dp 2 --enable-expert-parallel"
+    asked = ("--gpu", "h200", "--engine", "sglang", "-c", "8192", "--json")
+    options = ("--tp", "8", "--dp", "2", "--enable-expert-parallel")
+    whole = results(ask("fit", "deepseek-v3", *asked, *options))
+    assert results(ask("fit", *asked, "--", *pasted.split())) == whole
+
+
+@pytest.mark.parametrize(
     ("version", "words"),
     [
         ("0.33.0", "--enable-expert-parallel --all2all-backend deepep_high_throughput"),

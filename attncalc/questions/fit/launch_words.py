@@ -204,7 +204,8 @@ def expand(
     before = reader.read_starter(words[: start.first], before)
     if start.version:
         reader.add(("--engine-version", start.version, *start.words.of_image(start.version)))
-    reader.add(start.words.unsaid(reader.found))
+    if value_of("--engine", words=before) in (None, start.engine):
+        reader.add(start.words.unsaid({*given, *reader.found}))
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
