@@ -114,22 +114,34 @@ def test_copies_that_cannot_be_divided_are_an_error(
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("words", "reason", "tip"),
     [
         (
             ["--dp", "8", "--enable-expert-parallel", "--num-redundant-experts", "32"],
-            "--enable-eplb",
+            "redundant experts need --enable-eplb",
+            "Add --enable-eplb.",
         ),
-        (["--dp", "8", "--enable-eplb"], "needs --enable-expert-parallel"),
+        (
+            ["--dp", "8", "--enable-eplb"],
+            "--enable-eplb needs --enable-expert-parallel",
+            "Add --enable-expert-parallel, or leave --enable-eplb out.",
+        ),
+        (
+            ["--dp", "8", "--data-parallel-size-local", "16"],
+            "data_parallel_size_local (16) must be <= data_parallel_size (8)",
+            "Use --data-parallel-size-local 8 or less, or a larger --dp.",
+        ),
     ],
 )
-def test_vllm_does_not_start_with_copies_that_it_cannot_move(
-    ask: Ask, words: list[str], reason: str
+def test_vllm_does_not_start_with_ranks_or_copies_that_it_refuses(
+    ask: Ask, words: list[str], reason: str, tip: str
 ) -> None:
     """_validate_parallel_config in config/parallel.py."""
     refused = ask(*FIT, *words)
     assert refused.code == 1
-    assert reason in " ".join(refused.out.split())
+    screen = " ".join(refused.out.split())
+    assert f"DOES NOT START: {reason}." in screen
+    assert f"vLLM does not start. {tip}" in " ".join((refused.out + refused.err).split())
 
 
 @pytest.mark.parametrize(

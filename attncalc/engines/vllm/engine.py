@@ -287,6 +287,7 @@ class Vllm(Engine[VllmArgs]):
             or refusal_without_cache(args)
             or _refused_connector(args)
             or _refused_experts(args)
+            or _refused_ranks(args)
         )
         if missing:
             return missing
@@ -324,14 +325,28 @@ def _refused_experts(args: VllmArgs) -> Refusal | None:
             f"Use one of {', '.join(sorted(known))}.",
         )
     if args.num_redundant_experts and not args.enable_eplb:
-        return Refusal("redundant experts need --enable-eplb", "Add it.")
+        return Refusal("redundant experts need --enable-eplb", "Add --enable-eplb.")
     if args.enable_eplb and not args.enable_expert_parallel:
-        return Refusal("--enable-eplb needs --enable-expert-parallel", "Add it.")
+        return Refusal(
+            "--enable-eplb needs --enable-expert-parallel",
+            "Add --enable-expert-parallel, or leave --enable-eplb out.",
+        )
     if args.enable_eplb and args.tp * args.dp == 1:
         return Refusal(
-            "--enable-eplb moves experts between GPUs, and there is one", "Leave it out."
+            "--enable-eplb moves experts between GPUs, and there is one", "Leave --enable-eplb out."
         )
     return None
+
+
+def _refused_ranks(args: VllmArgs) -> Refusal | None:
+    """Return that one node has more data-parallel ranks than there are (ParallelConfig)."""
+    local = args.data_parallel_size_local
+    if local is None or local <= args.dp:
+        return None
+    return Refusal(
+        f"data_parallel_size_local ({local}) must be <= data_parallel_size ({args.dp})",
+        f"Use --data-parallel-size-local {args.dp} or less, or a larger --dp.",
+    )
 
 
 def _refused_connector(args: VllmArgs) -> Refusal | None:
