@@ -33,11 +33,7 @@ DEEPEP = "deepep_high_throughput"
 # Values with which each expert has a place for the most tokens of every rank.
 BATCHED = ("deepep_low_latency", "nixl_ep", "pplx")
 # {another name: the value}.
-_SAME_BACKEND = {
-    "naive": GATHERED,
-    "flashinfer_all2allv": "flashinfer_nvlink_two_sided",
-    "passthrough": GATHERED,
-}
+_SAME_BACKEND = {"naive": GATHERED, "flashinfer_all2allv": "flashinfer_nvlink_two_sided"}
 _BACKENDS = (
     GATHERED,
     DEEPEP,
