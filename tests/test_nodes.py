@@ -69,6 +69,24 @@ def test_data_parallel_ranks_on_two_nodes_have_a_command_each() -> None:
     assert f"{ranks} {address} {own} --enable-expert-parallel" in second
 
 
+def test_ranks_have_a_command_for_each_node_from_0_9_on(ask: Ask) -> None:
+    """Before, vLLM has neither --data-parallel-size-local nor --headless."""
+    for version, number in (("0.8.5", 1), ("0.9.0", 2)):
+        asked = (*WIDE, "-c", "8192", "--engine-version", version, "--json")
+        command = ask(*asked).document["launch_command"]
+        assert len(command.splitlines()) == number
+        again = ("fit", "--gpu", "16xh200", "--engine-version", version, "--json", "--", command)
+        assert ask(*again).document["launch_command"] == command
+
+
+def test_a_node_that_only_takes_requests_is_read(ask: Ask) -> None:
+    """--data-parallel-size-local 0, in vLLM's guide of data parallelism."""
+    asked = ("fit", "--gpu", "16xh200", "--json", "--")
+    command = "vllm serve deepseek-ai/DeepSeek-V3 -dp 16"
+    for option in ("--data-parallel-size-local 0", "-dpl 0"):
+        assert results(ask(*asked, f"{command} {option}")) == results(ask(*asked, command))
+
+
 def test_tensor_parallel_devices_on_two_nodes_have_a_command_each_from_0_11_1() -> None:
     options: dict[str, Any] = {"gpus": 16, "tp": 16, "gpu": "h100-80gb"}
     first, second = commands("llama3.1-405b", version="0.11.1", **options)
