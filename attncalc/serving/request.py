@@ -47,6 +47,7 @@ from .weights import weights
 _ARGS_OF_CACHE = (
     *("block_size", "kv_offloading_size", "kv_dtype_k", "kv_dtype_v", "no_kv_offload"),
     *("speculative_tokens", "speculative_layers", "swa_full", "kv_unified"),
+    *("kv_transfer_config", "disable_hybrid_kv_cache_manager", "mamba_ssm_cache_dtype"),
 )
 # The part of a GPU's memory that weights can have: CUDA takes the rest.
 _MOST_OF_GPU = 0.98
@@ -874,10 +875,16 @@ def _check_without_cache(request: FitRequest) -> None:
     """Raise AttncalcError if the model has no cache, and an option is about one."""
     if request.model.main.has_cache:
         return
+    if request.traffic is not None:
+        raise AttncalcError(
+            "the length of a prompt has no effect on a model without a cache, as "
+            f"{request.model.title} is",
+            "leave --prompt, --output-len, --shared-prefix and --lengths out: --context is the "
+            "longest text",
+        )
     of_cache = {
         "--kv-memory": request.kv_memory is not None,
         "--kv-dtype": request.workload.kv_dtype is not None,
-        "--prompt": request.traffic is not None,
         "--speculative-model": request.draft is not None,
         "--dcp": request.dcp > 1,
         "--disk-size": request.disk_size is not None,
