@@ -252,6 +252,20 @@ def test_a_saved_start_predicts_itself(ask: Ask, tmp_path: Path, started: FakeEn
     )
 
 
+def test_a_start_of_a_version_that_is_not_known_yet_is_not_saved(
+    ask: Ask, tmp_path: Path, started: FakeEngine
+) -> None:
+    """`fit` with that file would be an error about its version."""
+    program = started.path / "vllm"
+    program.write_text(program.read_text().replace("v0.24.0", "v0.99.0"))
+    path = tmp_path / "box.yaml"
+    answer = ask(*VERIFY, "--save", str(path))
+    screen = " ".join(answer.out.split())
+    assert "Nothing was saved in" in screen
+    assert "vLLM 0.99.0 is not a supported version" in screen
+    assert not path.exists()
+
+
 @each(
     ("line", "message"),
     [
