@@ -173,6 +173,19 @@ def test_the_version_that_was_measured_is_the_default(ask: Ask, box: Path) -> No
     assert "this machine's, as a start of vLLM 0.32.0 shows: Phi-4" in " ".join(answer.split())
 
 
+def test_a_pasted_command_has_the_arguments_of_the_version_that_was_measured(
+    ask: Ask, box: Path
+) -> None:
+    """--swap-space is gone since 0.18."""
+    box.write_text(box.read_text().replace("0.32.0", "0.17.0"))
+    asked = ("fit", "--gpu", str(box), "-c", "8K", "--json")
+    command = ("vllm", "serve", "Qwen/Qwen3-8B", "--swap-space", "4", "--max-model-len", "8192")
+    pasted = ask(*asked, "--", *command).document
+    options = ask(*asked, "qwen3-8b", "--swap-space", "4").document
+    assert pasted["values"] == options["values"]
+    assert pasted["engine_version"] == "0.17.0"
+
+
 def test_what_a_machine_takes_is_taken_from_the_cache(ask: Ask, box: Path) -> None:
     """0.25 GiB less than on an H100 that was not measured."""
     asked = ("fit", "qwen3-8b", "--engine-version", "0.32.0", "--get", "kv_memory")
