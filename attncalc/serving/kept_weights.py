@@ -151,11 +151,13 @@ def with_size(model: ModelSpec, weights_dtype: str | None, size: int) -> ModelSp
     least = language * as_weights(stored_in).bits // 8
     most = (language + towers + predicted) * own_bits // 8
     if not 0.9 * least <= size <= 1.2 * most:
-        tip = "give the size of all files together, and the dtype of most: --weights-dtype int4"
+        takes = human(Quantity(least), BYTES)
+        if human(Quantity(most), BYTES) != takes:
+            takes += f" to {human(Quantity(most), BYTES)}"
         raise AttncalcError(
             f"--weights-size {human(Quantity(size), BYTES)}: {model.title} in {stored_in} takes "
-            f"{human(Quantity(least), BYTES)} to {human(Quantity(most), BYTES)}",
-            tip,
+            f"{takes}",
+            "give the size of all files together, and the dtype of most: --weights-dtype int4",
         )
     stored = CheckpointWeights(1, 0, (), size, kind="given", predicting=predicted * own_bits // 8)
     notes = model.notes
