@@ -150,6 +150,11 @@ def test_a_connector_may_have_the_size_of_a_cache_in_host_memory(
             '{"cpu_bytes_to_use": 1e30}}',
             "of cpu_bytes_to_use is not a size",
         ),
+        (
+            '{"kv_connector": "LMCacheConnectorV1", "kv_connector_extra_config": '
+            '{"lmcache.max_local_cpu_size": true}}',
+            "true of lmcache.max_local_cpu_size is not a size",
+        ),
         ('{"kv_connector": "X", "kv_connector_extra_config": 3}', "is not an object"),
         (
             '{"kv_connector": "X", "kv_connector_extra_config": {"connectors": [3]}}',
@@ -181,3 +186,26 @@ def test_a_connector_is_read_in_a_log() -> None:
     assert log
     assert log.settings["disable_hybrid_kv_cache_manager"] == "True"
     assert log.settings["kv_transfer_config"] == '{"kv_connector": "LMCacheConnectorV1"}'
+
+
+@pytest.mark.parametrize(
+    ("connector", "version", "keeps"),
+    [("LMCacheConnectorV1", "0.33.0", False), ("NixlConnector", "0.21.0", True)],
+)
+def test_a_tip_keeps_the_manager_only_for_connectors_that_support_it(
+    ask: Ask, connector: str, version: str, keeps: bool
+) -> None:
+    """With the others vLLM does not start then."""
+    config = json.dumps({"kv_connector": connector})
+    asked = (
+        "deepseek-v4-flash",
+        "--gpu",
+        "8xb200",
+        "--kv-dtype",
+        "fp8",
+        "--engine-version",
+        version,
+    )
+    error = ask("fit", *asked, "--kv-transfer-config", config).error
+    assert "compressed attention needs the hybrid KV-cache manager" in error
+    assert ("--no-disable-hybrid-kv-cache-manager" in error) == keeps

@@ -125,9 +125,11 @@ def _connector(text: str, name: str) -> str:
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise AttncalcError(f"{name}: connectors is not a list of objects", tip)
     for key in SIZES_OF_CONNECTORS.values():
-        if not isinstance(sizes.get(key, 1), int | float) or not 0 < sizes.get(key, 1) < _MOST_SIZE:
+        size = sizes.get(key, 1)
+        is_number = isinstance(size, int | float) and not isinstance(size, bool)
+        if not is_number or not 0 < size < _MOST_SIZE:
             raise AttncalcError(
-                f"{name}: {truncate(json.dumps(sizes[key]))} of {key} is not a size",
+                f"{name}: {truncate(json.dumps(size))} of {key} is not a size",
                 "give a number above 0",
             )
     return json.dumps(found)
