@@ -114,6 +114,20 @@ def test_copies_that_cannot_be_divided_are_an_error(
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["qwen3-30b-a3b", "--engine", "llamacpp"], "has no effect on engine llamacpp"),
+        (["qwen3-8b"], "needs a mixture of experts, which this model is not"),
+    ],
+)
+def test_copies_that_are_not_possible_are_not_asked_for_whole_experts(
+    ask: Ask, words: list[str], message: str
+) -> None:
+    error = ask("fit", *words, "--gpu", "h100", "--num-redundant-experts", "8").error
+    assert f"--num-redundant-experts {message}" in error
+
+
+@pytest.mark.parametrize(
     ("words", "reason", "tip"),
     [
         (

@@ -922,7 +922,14 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
             "--enable-expert-parallel needs a mixture of experts, which this model is not",
             "leave it out: --dp runs replicas of this model",
         )
-    if request.engine_args.get("num_redundant_experts") and not request.enable_expert_parallel:
+    copies = request.engine_args.get("num_redundant_experts")
+    if copies and not request.enable_expert_parallel:
+        of.check_options({"num_redundant_experts": copies})
+        if not request.model.has_experts:
+            raise AttncalcError(
+                "--num-redundant-experts needs a mixture of experts, which this model is not",
+                "leave it out",
+            )
         raise AttncalcError(
             "--num-redundant-experts needs --enable-expert-parallel",
             "add it: only whole experts have copies",
