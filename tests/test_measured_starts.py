@@ -173,6 +173,12 @@ def test_the_version_that_was_measured_is_the_default(ask: Ask, box: Path) -> No
     assert "this machine's, as a start of vLLM 0.32.0 shows: Phi-4" in " ".join(answer.split())
 
 
+def test_a_machine_that_takes_less_is_said_to(ask: Ask, box: Path) -> None:
+    box.write_text(box.read_text().replace("excess: ", "excess: -"))
+    screen = " ".join(ask("fit", "qwen3-8b", "--gpu", str(box), "--full").out.split())
+    assert "This machine takes 256 MiB less, as a start of vLLM 0.32.0 shows: Phi-4." in screen
+
+
 def test_a_pasted_command_has_the_arguments_of_the_version_that_was_measured(
     ask: Ask, box: Path
 ) -> None:
