@@ -115,6 +115,27 @@ def test_every_known_checkpoint_is_its_model_in_that_dtype() -> None:
             )
 
 
+@each(
+    ("name", "repository"),
+    [
+        ("deepseek-v3", "nvidia/DeepSeek-V3-FP4"),
+        ("deepseek-r1", "nvidia/DeepSeek-R1-FP4"),
+        ("deepseek-ai/DeepSeek-R1", "nvidia/DeepSeek-R1-FP4"),
+        ("deepseek-v3.1", "nvidia/DeepSeek-V3.1-NVFP4"),
+    ],
+)
+def test_a_release_is_loaded_from_a_checkpoint_of_its_own(
+    ask: Ask, name: str, repository: str
+) -> None:
+    """They share a preset."""
+    words = ("--gpu", "8xb200", "--engine", "vllm", "--weights-dtype", "fp4")
+    command = ask("fit", name, *words, "--json").document["launch_command"]
+    assert shlex.split(command)[2] == repository
+    weights = int(ask("fit", name, *words, "--get", "weights").out)
+    swept = ask("sweep", name, *words, "--columns", "weights", "--json").document
+    assert str(weights) in str(swept)
+
+
 @each("engine", ["vllm", "sglang"])
 def test_a_known_checkpoint_is_the_same_answer_as_its_dtype(ask: Ask, engine: str) -> None:
     # to which neither engine converts

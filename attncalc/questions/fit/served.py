@@ -42,12 +42,15 @@ def served_fields(
 
 
 def checkpoint_fields(model: ModelLike | None, spec: ModelSpec) -> dict[str, Any]:
-    """Return the known checkpoints of a built-in model, as fields of FitRequest; {} of another."""
+    """Return the known checkpoints of a built-in model, those of the release that was named first,
+    as fields of FitRequest; {} of another.
+    """
     if not isinstance(model, str) or os.path.exists(model) or not preset_of(model):
         return {}
+    release = served_model(model, spec).get("served_model") or ""
     return {
-        "checkpoints": Checkpoints(spec.name),
-        "layouts": Layouts(spec.name, spec.model_type or ""),
+        "checkpoints": Checkpoints(spec.name, release),
+        "layouts": Layouts(spec.name, spec.model_type or "", release),
     }
 
 
