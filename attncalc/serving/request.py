@@ -7,7 +7,7 @@ default.
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..attention import Grouped
@@ -100,6 +100,10 @@ class LoggedExcess(NamedTuple):
         return max(self.size, -estimated)
 
 
+def _unknown_context(checkpoint: str) -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class FitRequest(Keeper):
     """Does a workload fit? Give `gpu` or `kv_memory`; None means the default of the engine or the
@@ -151,6 +155,8 @@ class FitRequest(Keeper):
             them.
         checkpoints: {dtype: what to load if the engine cannot convert the weights to it}:
             'Qwen/Qwen3-32B-AWQ' of int4.
+        context_of: Returns the longest context of one of `checkpoints`, whose release may state a
+            shorter one than the model; None if that is unknown.
         layouts: {dtype: how known checkpoints store the model in it, the most usual first}.
         revision: The repository's branch, tag or commit; None for the default branch.
         host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default
@@ -189,6 +195,7 @@ class FitRequest(Keeper):
     ollama: str | None = None
     checkpoint: str | None = None
     checkpoints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    context_of: Callable[[str], int | None] = _unknown_context
     layouts: Mapping[str, tuple[StoredAs, ...]] = dataclasses.field(default_factory=dict)
     draft: ModelSpec | None = None
     served_draft: str | None = None

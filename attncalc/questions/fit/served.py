@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config import ModelLike, load
-from ...config.checkpoints import Checkpoints, Layouts, layout_of
+from ...config.checkpoints import Checkpoints, Layouts, layout_of, of_checkpoint
 from ...config.presets import (
     is_family_and_size,
     preset_of,
@@ -50,8 +50,16 @@ def checkpoint_fields(model: ModelLike | None, spec: ModelSpec) -> dict[str, Any
     release = served_model(model, spec).get("served_model") or ""
     return {
         "checkpoints": Checkpoints(spec.name, release),
+        "context_of": _context_of,
         "layouts": Layouts(spec.name, spec.model_type or "", release),
     }
+
+
+def _context_of(checkpoint: str) -> int | None:
+    """Return the longest context that a checkpoint states; None if it is not a known one."""
+    if of_checkpoint(checkpoint) is None:
+        return None
+    return load(checkpoint).max_context
 
 
 def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
