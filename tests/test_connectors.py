@@ -209,3 +209,30 @@ def test_a_tip_keeps_the_manager_only_for_connectors_that_support_it(
     error = ask("fit", *asked, "--kv-transfer-config", config).error
     assert "compressed attention needs the hybrid KV-cache manager" in error
     assert ("--no-disable-hybrid-kv-cache-manager" in error) == keeps
+
+
+@pytest.mark.parametrize(
+    ("version", "line", "is_off"),
+    [
+        ("0.32.0", "", False),
+        ("0.32.0", "Turning off hybrid kv cache manager because", True),
+        ("0.21.0", "", True),
+    ],
+)
+def test_a_log_of_several_connectors_says_whether_they_turn_the_manager_off(
+    version: str, line: str, is_off: bool
+) -> None:
+    """It does not name them, and from 0.22 on they decide."""
+    log = read_log(
+        [
+            f"INFO [core.py:114] Initializing a V1 LLM engine (v{version}) with config: model='a/b'",
+            "INFO [utils.py:233] non-default args: {'model': 'a/b', 'kv_transfer_config': "
+            "KVTransferConfig(kv_connector='MultiConnector', engine_id='x')}",
+            f"WARNING [vllm.py:1] {line}",
+            "INFO [kv_cache_utils.py:1] GPU KV cache size: 157,200 tokens",
+        ]
+    )
+    assert log
+    # a connector without children supports nothing
+    turns_off = {"kv_transfer_config", "disable_hybrid_kv_cache_manager"}
+    assert bool(turns_off.intersection(log.settings)) == is_off

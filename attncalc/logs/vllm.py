@@ -104,6 +104,9 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
     manager = settings.pop("exchange", "")
     if settings.get("dp", "1") != "1":
         settings["all2all_backend"] = _backend_of(manager, version)
+    connector = settings.pop("kv_connector", "")
+    if connector and not _has_unknown_connectors(connector, version):
+        settings["kv_transfer_config"] = json.dumps({"kv_connector": connector})
     contexts = logs.printed(_LINES["concurrency"], text)
     if contexts:
         settings["context"] = contexts[-1].text
@@ -187,9 +190,6 @@ def _settings(text: str) -> dict[str, str]:
     if _LINES["no_prefixes"].search(text):
         settings["prefix_caching"] = "False"
     settings |= _settings_of_drafter(text)
-    connector = settings.pop("kv_connector", None)
-    if connector:
-        settings["kv_transfer_config"] = json.dumps({"kv_connector": connector})
     ranks = _LINES["ranks"].search(text)
     if ranks and not settings.keys() & {"tp", "pp"}:
         settings["tp"] = ranks[1]
@@ -206,6 +206,15 @@ def _backend_of(manager: str, version: str | None) -> str:
         if backend not in backends and _MORI in backends:
             return _MORI
     return backend
+
+
+def _has_unknown_connectors(connector: str, version: str | None) -> bool:
+    """Return whether a connector has others, which the log does not name, and they decide whether
+    the hybrid KV-cache manager stays on: another line says if it is turned off.
+    """
+    if connector != "MultiConnector" or not is_valid(vllm_version, version):
+        return False
+    return vllm_version(version).asks_connectors
 
 
 def _settings_of_drafter(text: str) -> dict[str, str]:
