@@ -140,14 +140,9 @@ def test_copies_that_are_not_possible_are_not_asked_for_whole_experts(
             "--enable-eplb needs --enable-expert-parallel",
             "Add --enable-expert-parallel, or leave --enable-eplb out.",
         ),
-        (
-            ["--dp", "8", "--data-parallel-size-local", "16"],
-            "data_parallel_size_local (16) must be <= data_parallel_size (8)",
-            "Use --data-parallel-size-local 8 or less, or a larger --dp.",
-        ),
     ],
 )
-def test_vllm_does_not_start_with_ranks_or_copies_that_it_refuses(
+def test_vllm_does_not_start_with_copies_that_it_cannot_move(
     ask: Ask, words: list[str], reason: str, tip: str
 ) -> None:
     """_validate_parallel_config in config/parallel.py."""

@@ -145,3 +145,13 @@ def test_nodes_with_fewer_ranks_exchange_tokens_over_rdma() -> None:
     deepep = {"all2all_backend": "deepep_high_throughput"}
     assert buffers(**deepep) == 1024 * MIB
     assert buffers(**deepep, data_parallel_size_local=4) == 2048 * MIB
+
+
+def test_a_node_has_no_more_ranks_than_there_are(ask: Ask) -> None:
+    """vLLM: data_parallel_size_local (16) must be <= data_parallel_size (8)."""
+    asked = ("fit", "qwen3-8b", "--gpu", "h200", "--dp", "8", "--data-parallel-size-local")
+    assert "--data-parallel-size-local 16 is more than --dp 8" in ask(*asked, "16").error
+    # changes with fewer ranks are no error, and `plan` chooses the ranks
+    assert results(ask(*asked, "8", "--json"))["min_gpus"] == 1
+    planned = ask("plan", "qwen3-8b", "--gpu", "h200", "--users", "5", *asked[-1:], "8")
+    assert planned.code == 0

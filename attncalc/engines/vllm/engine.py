@@ -287,7 +287,6 @@ class Vllm(Engine[VllmArgs]):
             or refusal_without_cache(args)
             or _refused_connector(args)
             or _refused_experts(args)
-            or _refused_ranks(args)
         )
         if missing:
             return missing
@@ -336,17 +335,6 @@ def _refused_experts(args: VllmArgs) -> Refusal | None:
             "--enable-eplb moves experts between GPUs, and there is one", "Leave --enable-eplb out."
         )
     return None
-
-
-def _refused_ranks(args: VllmArgs) -> Refusal | None:
-    """Return that one node has more data-parallel ranks than there are (ParallelConfig)."""
-    local = args.data_parallel_size_local
-    if local is None or local <= args.dp:
-        return None
-    return Refusal(
-        f"data_parallel_size_local ({local}) must be <= data_parallel_size ({args.dp})",
-        f"Use --data-parallel-size-local {args.dp} or less, or a larger --dp.",
-    )
 
 
 def _refused_connector(args: VllmArgs) -> Refusal | None:

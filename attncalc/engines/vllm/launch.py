@@ -109,7 +109,9 @@ def _command(facts: LaunchFacts, node: int, nodes: int) -> Flags:
     if nodes > 1:
         yield from _of_node(facts, node, nodes)
     elif facts.ranks > 1:
-        yield from flag("--data-parallel-size-local", args.data_parallel_size_local)
+        local = args.data_parallel_size_local
+        if local is not None:  # a change may have fewer ranks
+            yield from ("--data-parallel-size-local", min(local, facts.ranks))
     if facts.expert_parallel:
         yield "--enable-expert-parallel"
     yield from _balance(args)
