@@ -151,6 +151,15 @@ def test_another_name_has_no_habit(name: str, ask: Ask, monkeypatch: pytest.Monk
     assert ask("fit", name, "--gpu", "h100").code == 2
 
 
+def test_a_dtype_and_a_checkpoint_without_known_parts_have_equal_figures(ask: Ask) -> None:
+    """The experts' copies of CUTLASS are those of FP4, whether a name or an option says it."""
+    asked = ("--gpu", "8xgb10", "-c", "8192", "--engine", "vllm", "--json")
+    by_name = ask("fit", "nvidia/DeepSeek-V3-FP4", *asked).document
+    by_dtype = ask("fit", "deepseek-v3", "--weights-dtype", "fp4", *asked).document
+    assert by_dtype["values"] == by_name["values"]
+    assert by_dtype["runtime"] == by_name["runtime"]
+
+
 def test_docs_count_the_lines() -> None:
     habits = [one for one in checkpoints() if one.is_habit]
     organisations = {one.name.partition("/")[0] for one in habits}

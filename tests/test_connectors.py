@@ -166,6 +166,11 @@ def test_a_connector_may_have_the_size_of_a_cache_in_host_memory(
             '{"cpu_bytes_to_use": 1e30}}',
             "of cpu_bytes_to_use is not a size",
         ),
+        (
+            '{"kv_connector": "LMCacheConnectorV1", "kv_connector_extra_config": '
+            '{"lmcache.max_local_cpu_size": true}}',
+            "true of lmcache.max_local_cpu_size is not a size",
+        ),
         ('{"kv_connector": "X", "kv_connector_extra_config": 3}', "is not an object"),
         (
             '{"kv_connector": "X", "kv_connector_extra_config": {"connectors": [3]}}',
@@ -197,3 +202,53 @@ def test_a_connector_is_read_in_a_log() -> None:
     assert log
     assert log.settings["disable_hybrid_kv_cache_manager"] == "True"
     assert log.settings["kv_transfer_config"] == '{"kv_connector": "LMCacheConnectorV1"}'
+
+
+@pytest.mark.parametrize(
+    ("connector", "version", "keeps"),
+    [("LMCacheConnectorV1", "0.33.0", False), ("NixlConnector", "0.21.0", True)],
+)
+def test_a_tip_keeps_the_manager_only_for_connectors_that_support_it(
+    ask: Ask, connector: str, version: str, keeps: bool
+) -> None:
+    """With the others vLLM does not start then."""
+    config = json.dumps({"kv_connector": connector})
+    asked = (
+        "deepseek-v4-flash",
+        "--gpu",
+        "8xb200",
+        "--kv-dtype",
+        "fp8",
+        "--engine-version",
+        version,
+    )
+    error = ask("fit", *asked, "--kv-transfer-config", config).error
+    assert "compressed attention needs the hybrid KV-cache manager" in error
+    assert ("--no-disable-hybrid-kv-cache-manager" in error) == keeps
+
+
+@pytest.mark.parametrize(
+    ("version", "line", "is_off"),
+    [
+        ("0.32.0", "", False),
+        ("0.32.0", "Turning off hybrid kv cache manager because", True),
+        ("0.21.0", "", True),
+    ],
+)
+def test_a_log_of_several_connectors_says_whether_they_turn_the_manager_off(
+    version: str, line: str, is_off: bool
+) -> None:
+    """It does not name them, and from 0.22 on they decide."""
+    log = read_log(
+        [
+            f"INFO [core.py:114] Initializing a V1 LLM engine (v{version}) with config: model='a/b'",
+            "INFO [utils.py:233] non-default args: {'model': 'a/b', 'kv_transfer_config': "
+            "KVTransferConfig(kv_connector='MultiConnector', engine_id='x')}",
+            f"WARNING [vllm.py:1] {line}",
+            "INFO [kv_cache_utils.py:1] GPU KV cache size: 157,200 tokens",
+        ]
+    )
+    assert log
+    # a connector without children supports nothing
+    turns_off = {"kv_transfer_config", "disable_hybrid_kv_cache_manager"}
+    assert bool(turns_off.intersection(log.settings)) == is_off

@@ -2,6 +2,7 @@
 --all2all-backend.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,6 +188,29 @@ def test_a_pasted_command_gathers_tokens_unless_it_says_otherwise(ask: Ask) -> N
 
 
 @pytest.mark.parametrize(
+    ("before", "command"),
+    [
+        ("--dp 16", "vllm serve deepseek-ai/DeepSeek-V3 --enable-expert-parallel"),
+        ("--enable-expert-parallel", "vllm serve deepseek-ai/DeepSeek-V3 -dp 16"),
+    ],
+)
+def test_options_before_a_pasted_command_gather_tokens_as_its_own_do(
+    ask: Ask, before: str, command: str
+) -> None:
+    asked = ("fit", "--gpu", "16xh200", "--json", "-c", "8192")
+    whole = results(ask(*asked, "--", *PASTED.split()))
+    assert results(ask(*asked, *before.split(), "--", *command.split())) == whole
+
+
+def test_another_engine_gets_no_backend_of_a_pasted_vllm_command(ask: Ask) -> None:
+    pasted = "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -dp 2 --enable-expert-parallel"
+    asked = ("--gpu", "h200", "--engine", "sglang", "-c", "8192", "--json")
+    options = ("--tp", "8", "--dp", "2", "--enable-expert-parallel")
+    whole = results(ask("fit", "deepseek-v3", *asked, *options))
+    assert results(ask("fit", *asked, "--", *pasted.split())) == whole
+
+
+@pytest.mark.parametrize(
     ("version", "words"),
     [
         ("0.33.0", "--enable-expert-parallel --all2all-backend deepep_high_throughput"),
@@ -223,6 +247,34 @@ def test_an_unknown_kernel_of_the_experts_is_named_with_the_option_that_settles_
         ask(*FIT, "--full").out.split()
     )
     assert width("--use-deep-gemm") < width() / 8
+
+
+@pytest.mark.parametrize(
+    ("manager", "version", "backend"),
+    [
+        ("FlashInferAllToAllManager", "0.16.0", "flashinfer_all2allv"),
+        ("MoriAll2AllManager", "0.16.0", "mori"),
+        ("MoriAll2AllManager", "0.33.0", "mori_high_throughput"),
+    ],
+)
+def test_a_log_has_a_backend_that_its_version_has(
+    ask: Ask, tmp_path: Path, manager: str, version: str, backend: str
+) -> None:
+    """vLLM is not said to refuse what it runs."""
+    file = tmp_path / "vllm.log"
+    file.write_text(
+        f"INFO [core.py:114] Initializing a V1 LLM engine (v{version}) with config: "
+        "model='deepseek-ai/DeepSeek-V3', max_seq_len=8192, data_parallel_size=16\n"
+        "INFO [utils.py:233] non-default args: {'data_parallel_size': 16, "
+        "'enable_expert_parallel': True}\n"
+        f"INFO [cuda_communicator.py:281] Using {manager} all2all manager.\n"
+        "INFO [gpu_worker.py:508] Available KV cache memory: 40.00 GiB\n"
+        "INFO [kv_cache_utils.py:1] GPU KV cache size: 611,136 tokens\n"
+    )
+    log = read_log(file.read_text().splitlines())
+    assert log
+    assert log.settings["all2all_backend"] == backend
+    assert "does not start" not in ask("fit", "--gpu", "h200", "--log", str(file), "--full").out
 
 
 @pytest.mark.parametrize(

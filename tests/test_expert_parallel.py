@@ -114,22 +114,43 @@ def test_copies_that_cannot_be_divided_are_an_error(
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("words", "message"),
+    [
+        (["qwen3-30b-a3b", "--engine", "llamacpp"], "has no effect on engine llamacpp"),
+        (["qwen3-8b"], "needs a mixture of experts, which this model is not"),
+    ],
+)
+def test_copies_that_are_not_possible_are_not_asked_for_whole_experts(
+    ask: Ask, words: list[str], message: str
+) -> None:
+    error = ask("fit", *words, "--gpu", "h100", "--num-redundant-experts", "8").error
+    assert f"--num-redundant-experts {message}" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "tip"),
     [
         (
             ["--dp", "8", "--enable-expert-parallel", "--num-redundant-experts", "32"],
-            "--enable-eplb",
+            "redundant experts need --enable-eplb",
+            "Add --enable-eplb.",
         ),
-        (["--dp", "8", "--enable-eplb"], "needs --enable-expert-parallel"),
+        (
+            ["--dp", "8", "--enable-eplb"],
+            "--enable-eplb needs --enable-expert-parallel",
+            "Add --enable-expert-parallel, or leave --enable-eplb out.",
+        ),
     ],
 )
 def test_vllm_does_not_start_with_copies_that_it_cannot_move(
-    ask: Ask, words: list[str], reason: str
+    ask: Ask, words: list[str], reason: str, tip: str
 ) -> None:
     """_validate_parallel_config in config/parallel.py."""
     refused = ask(*FIT, *words)
     assert refused.code == 1
-    assert reason in " ".join(refused.out.split())
+    screen = " ".join(refused.out.split())
+    assert f"DOES NOT START: {reason}." in screen
+    assert f"vLLM does not start. {tip}" in " ".join((refused.out + refused.err).split())
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,25 @@ def test_the_version_that_was_measured_is_the_default(ask: Ask, box: Path) -> No
     assert "this machine's, as a start of vLLM 0.32.0 shows: Phi-4" in " ".join(answer.split())
 
 
+def test_a_machine_that_takes_less_is_said_to(ask: Ask, box: Path) -> None:
+    box.write_text(box.read_text().replace("excess: ", "excess: -"))
+    screen = " ".join(ask("fit", "qwen3-8b", "--gpu", str(box), "--full").out.split())
+    assert "This machine takes 256 MiB less, as a start of vLLM 0.32.0 shows: Phi-4." in screen
+
+
+def test_a_pasted_command_has_the_arguments_of_the_version_that_was_measured(
+    ask: Ask, box: Path
+) -> None:
+    """--swap-space is gone since 0.18."""
+    box.write_text(box.read_text().replace("0.32.0", "0.17.0"))
+    asked = ("fit", "--gpu", str(box), "-c", "8K", "--json")
+    command = ("vllm", "serve", "Qwen/Qwen3-8B", "--swap-space", "4", "--max-model-len", "8192")
+    pasted = ask(*asked, "--", *command).document
+    options = ask(*asked, "qwen3-8b", "--swap-space", "4").document
+    assert pasted["values"] == options["values"]
+    assert pasted["engine_version"] == "0.17.0"
+
+
 def test_what_a_machine_takes_is_taken_from_the_cache(ask: Ask, box: Path) -> None:
     """0.25 GiB less than on an H100 that was not measured."""
     asked = ("fit", "qwen3-8b", "--engine-version", "0.32.0", "--get", "kv_memory")
@@ -250,6 +269,20 @@ def test_a_saved_start_predicts_itself(ask: Ask, tmp_path: Path, started: FakeEn
     assert (figures["kv_memory_high"] - figures["kv_memory_low"]) / GIB == pytest.approx(
         0.2, abs=0.01
     )
+
+
+def test_a_start_of_a_version_that_is_not_known_yet_is_not_saved(
+    ask: Ask, tmp_path: Path, started: FakeEngine
+) -> None:
+    """`fit` with that file would be an error about its version."""
+    program = started.path / "vllm"
+    program.write_text(program.read_text().replace("v0.24.0", "v0.99.0"))
+    path = tmp_path / "box.yaml"
+    answer = ask(*VERIFY, "--save", str(path))
+    screen = " ".join(answer.out.split())
+    assert "Nothing was saved in" in screen
+    assert "vLLM 0.99.0 is not a supported version" in screen
+    assert not path.exists()
 
 
 @each(

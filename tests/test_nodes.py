@@ -80,6 +80,24 @@ def test_data_parallel_ranks_on_two_nodes_have_a_command_each() -> None:
     assert f"{ranks} {address} {own} --enable-expert-parallel" in second
 
 
+def test_ranks_have_a_command_for_each_node_from_0_9_on(ask: Ask) -> None:
+    """Before, vLLM has neither --data-parallel-size-local nor --headless."""
+    for version, number in (("0.8.5", 1), ("0.9.0", 2)):
+        asked = (*WIDE, "-c", "8192", "--engine-version", version, "--json")
+        command = ask(*asked).document["launch_command"]
+        assert len(command.splitlines()) == number
+        again = ("fit", "--gpu", "16xh200", "--engine-version", version, "--json", "--", command)
+        assert ask(*again).document["launch_command"] == command
+
+
+def test_a_node_that_only_takes_requests_is_read(ask: Ask) -> None:
+    """--data-parallel-size-local 0, in vLLM's guide of data parallelism."""
+    asked = ("fit", "--gpu", "16xh200", "--json", "--")
+    command = "vllm serve deepseek-ai/DeepSeek-V3 -dp 16"
+    for option in ("--data-parallel-size-local 0", "-dpl 0"):
+        assert results(ask(*asked, f"{command} {option}")) == results(ask(*asked, command))
+
+
 def test_tensor_parallel_devices_on_two_nodes_have_a_command_each_from_0_11_1() -> None:
     options: dict[str, Any] = {"gpus": 16, "tp": 16, "gpu": "h100-80gb"}
     first, second = commands("llama3.1-405b", version="0.11.1", **options)
@@ -138,3 +156,13 @@ def test_nodes_with_fewer_ranks_exchange_tokens_over_rdma() -> None:
     deepep = {"all2all_backend": "deepep_high_throughput"}
     assert buffers(**deepep) == 1024 * MIB
     assert buffers(**deepep, data_parallel_size_local=4) == 2048 * MIB
+
+
+def test_a_node_has_no_more_ranks_than_there_are(ask: Ask) -> None:
+    """vLLM: data_parallel_size_local (16) must be <= data_parallel_size (8)."""
+    asked = ("fit", "qwen3-8b", "--gpu", "h200", "--dp", "8", "--data-parallel-size-local")
+    assert "--data-parallel-size-local 16 is more than --dp 8" in ask(*asked, "16").error
+    # changes with fewer ranks are no error, and `plan` chooses the ranks
+    assert results(ask(*asked, "8", "--json"))["min_gpus"] == 1
+    planned = ask("plan", "qwen3-8b", "--gpu", "h200", "--users", "5", *asked[-1:], "8")
+    assert planned.code == 0

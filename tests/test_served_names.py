@@ -115,6 +115,36 @@ def test_every_known_checkpoint_is_its_model_in_that_dtype() -> None:
             )
 
 
+@each(
+    ("name", "repository"),
+    [
+        ("deepseek-v3", "nvidia/DeepSeek-V3-FP4"),
+        ("deepseek-r1", "nvidia/DeepSeek-R1-FP4"),
+        ("deepseek-ai/DeepSeek-R1", "nvidia/DeepSeek-R1-FP4"),
+        ("deepseek-v3.1", "nvidia/DeepSeek-V3.1-NVFP4"),
+    ],
+)
+def test_a_release_is_loaded_from_a_checkpoint_of_its_own(
+    ask: Ask, name: str, repository: str
+) -> None:
+    """They share a preset."""
+    words = ("--gpu", "8xb200", "--engine", "vllm", "--weights-dtype", "fp4")
+    command = ask("fit", name, *words, "--json").document["launch_command"]
+    assert shlex.split(command)[2] == repository
+    weights = int(ask("fit", name, *words, "--get", "weights").out)
+    swept = ask("sweep", name, *words, "--columns", "weights", "--json").document
+    assert str(weights) in str(swept)
+
+
+def test_a_checkpoint_with_a_shorter_context_is_not_started_beyond_it(ask: Ask) -> None:
+    """The Instruct release of Qwen2.5 states 32,768 tokens, and the base model 131,072."""
+    words = ("--gpu", "h100", "--weights-dtype", "int4", "--json")
+    assert ask("fit", "qwen2.5-7b", *words).document["launch_command"] is None
+    command = ask("fit", "qwen2.5-7b", *words, "-c", "32768").document["launch_command"]
+    assert "Qwen/Qwen2.5-7B-Instruct-AWQ --max-model-len 32768" in command
+    assert ask("fit", "--gpu", "h100", "--json", "--", command).document["verdict"] == "fits"
+
+
 @each("engine", ["vllm", "sglang"])
 def test_a_known_checkpoint_is_the_same_answer_as_its_dtype(ask: Ask, engine: str) -> None:
     # to which neither engine converts

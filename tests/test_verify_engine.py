@@ -630,6 +630,16 @@ def test_a_class_that_cannot_run(
     assert (fake.left(), is_empty(tmp_path)) == ([], True)
 
 
+def test_an_encoder_is_not_started_as_it_has_no_cache(
+    start: Start, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(start, monkeypatch, CLASS_AGREEING)
+    answer = ask("verify", "bert-base", "--engine", "transformers")
+    assert (answer.code, answer.out) == (3, "")
+    assert "BERT Base (uncased) has no cache that an engine could log" in answer.err
+    assert is_empty(tmp_path)
+
+
 def test_a_class_that_hangs(
     start: Start, ask: Ask, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

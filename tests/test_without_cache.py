@@ -382,12 +382,21 @@ def test_an_encoder_on_several_devices_is_not_supported(ask: Ask, options: list[
         ["--gpu", "l4", "--kv-dtype", "fp8"],
         ["--gpu", "l4", "--block-size", "32"],
         ["--gpu", "l4", "--prompt", "384", "--output-len", "128"],
+        ["--gpu", "l4", "--shared-prefix", "128"],
         ["--gpu", "l4", "--kv-offloading-size", "4"],
+        ["--gpu", "l4", "--kv-transfer-config", '{"kv_connector": "NixlConnector"}'],
+        # blocks in host memory, of which there are none
+        [
+            *("--gpu", "l4", "--kv-transfer-config"),
+            '{"kv_connector": "OffloadingConnector", "kv_connector_extra_config": '
+            '{"cpu_bytes_to_use": 1000000000}}',
+        ],
     ],
 )
 def test_options_of_a_cache_are_errors(ask: Ask, options: list[str]) -> None:
     error = ask("fit", "bert-base", *options).error
     assert "has no effect on a model without a cache" in error
+    assert "--prompt has" not in error or "--prompt" in options
 
 
 @each("engine", ["sglang", "transformers", "ideal"])

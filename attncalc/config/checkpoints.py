@@ -156,6 +156,25 @@ def _by_preset() -> dict[str, dict[str, list[Checkpoint]]]:
 
 
 @cache
+def _of_release_first(preset: str, release: str) -> dict[str, list[Checkpoint]]:
+    """Return the checkpoints of a preset by dtype, those of a release before others: DeepSeek-R1 is
+    of the preset of DeepSeek-V3.
+    """
+    asked = _letters(release.rpartition("/")[2])
+
+    def is_other(one: Checkpoint) -> bool:
+        return _letters(unquantized_name(one.name)[0]) != asked
+
+    return {
+        dtype: sorted(known, key=is_other) for dtype, known in _by_preset().get(preset, {}).items()
+    }
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+@cache
 def of_checkpoint(name: str) -> tuple[str, Checkpoint] | None:
     """Return the preset of a repository in checkpoints.txt, and its line: ('qwen3-32b', ...) of
     'Qwen/Qwen3-32B-AWQ'. None for any other name.
@@ -180,18 +199,19 @@ def by_habit(name: str) -> tuple[str, Checkpoint] | None:
 
 
 class Checkpoints(Mapping[str, str]):
-    """{dtype: a checkpoint of a preset in it}: {'fp8': 'Qwen/Qwen3-32B-FP8'}. checkpoints.txt lists
-    them.
+    """{dtype: a checkpoint of a preset in it, of the given release if there is one}: {'fp8':
+    'Qwen/Qwen3-32B-FP8'}. checkpoints.txt lists them.
 
     The list is read when one is asked for, which takes a tenth of the time of `fit` and few
     requests do.
     """
 
-    def __init__(self, preset: str) -> None:
+    def __init__(self, preset: str, release: str = "") -> None:
         self._preset = preset
+        self._release = release
 
     def _found(self) -> Mapping[str, list[Checkpoint]]:
-        return _by_preset().get(self._preset, {})
+        return _of_release_first(self._preset, self._release)
 
     def __getitem__(self, dtype: str) -> str:
         return self._found()[dtype][0].name
@@ -208,13 +228,14 @@ class Layouts(Mapping[str, tuple[StoredAs, ...]]):
     `Checkpoints` is. A dtype whose most usual checkpoint is not known exactly is left out.
     """
 
-    def __init__(self, preset: str, model_type: str) -> None:
+    def __init__(self, preset: str, model_type: str, release: str = "") -> None:
         self._preset = preset
         self._model_type = model_type
+        self._release = release
 
     @property
     def _found(self) -> Mapping[str, tuple[StoredAs, ...]]:
-        return _layouts(self._preset, self._model_type)
+        return _layouts(self._preset, self._model_type, self._release)
 
     def __getitem__(self, dtype: str) -> tuple[StoredAs, ...]:
         return self._found[dtype]
@@ -227,9 +248,9 @@ class Layouts(Mapping[str, tuple[StoredAs, ...]]):
 
 
 @cache
-def _layouts(preset: str, model_type: str) -> Mapping[str, tuple[StoredAs, ...]]:
+def _layouts(preset: str, model_type: str, release: str) -> Mapping[str, tuple[StoredAs, ...]]:
     layouts = {}
-    for dtype, known in _by_preset().get(preset, {}).items():
+    for dtype, known in _of_release_first(preset, release).items():
         settled = [_or_habit(one)[0] for one in known]
         if settled[0].exceptions is not None:
             differs = any(one.exceptions for one in settled)

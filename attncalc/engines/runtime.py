@@ -148,10 +148,17 @@ class RuntimeMemory(NamedTuple):
         shown_by = f"{number} starts of {title} {version} show"
         if number == 1:
             shown_by = f"a start of {title} {version} shows"
-        note = (
-            f"Of the runtime memory {human(self.total, BYTES)} are the model's, by formula. "
-            f"{human(Quantity(mean), BYTES)} are this machine's, as {shown_by}: {models}."
-        )
+        by_formula = human(self.total, BYTES)
+        if mean < 0:
+            note = (
+                f"The model's runtime memory is {by_formula} by formula. This machine takes "
+                f"{human(Quantity(-mean), BYTES)} less, as {shown_by}: {models}."
+            )
+        else:
+            note = (
+                f"Of the runtime memory {by_formula} are the model's, by formula. "
+                f"{human(Quantity(mean), BYTES)} are this machine's, as {shown_by}: {models}."
+            )
         notes = (note, *(other for other in self.notes if other != ESTIMATE_NOTE))
         return self._replace(parts=(*parts, machine), notes=notes, missed=0)
 

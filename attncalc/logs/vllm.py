@@ -22,7 +22,7 @@ from ..engines.vllm.options import (
     json_object,
 )
 from ..engines.vllm.versions import RELEASES, VllmVersion, releases_of, vllm_version
-from ..errors import AttncalcError
+from ..errors import AttncalcError, is_valid
 from ..search import first_true
 from ..units import BYTES, GIB, TOKENS, count, long_option
 from . import startup_log as logs
@@ -75,10 +75,12 @@ _MANAGERS = {
     "PPLX": "pplx",
     "FlashInferNVLinkOneSidedManager": "flashinfer_nvlink_one_sided",
     "FlashInferNVLinkTwoSidedManager": "flashinfer_nvlink_two_sided",
-    "FlashInferAllToAllManager": "flashinfer_nvlink_two_sided",
+    "FlashInferAllToAllManager": "flashinfer_all2allv",
     "MoriAll2AllManager": "mori_high_throughput",
     "MoonEPAll2AllManager": "moonep",
 }
+# The value of MoRI's manager in versions that have one value for it.
+_MORI = "mori"
 _TABLE = lines_of("vllm")
 _LINES = _TABLE["lines"]
 SIGNS = _LINES["sign"]
@@ -99,6 +101,12 @@ def read_log(lines: Sequence[str], stated: LogRefusal | None = None) -> StartupL
     text = re.sub(r"(?<=\d)_(?=\d{3}\b)", "", text).replace('"', "'")
     version = _version(text)
     settings = _settings(text)
+    manager = settings.pop("exchange", "")
+    if settings.get("dp", "1") != "1":
+        settings["all2all_backend"] = _backend_of(manager, version)
+    connector = settings.pop("kv_connector", "")
+    if connector and not _has_unknown_connectors(connector, version):
+        settings["kv_transfer_config"] = json.dumps({"kv_connector": connector})
     contexts = logs.printed(_LINES["concurrency"], text)
     if contexts:
         settings["context"] = contexts[-1].text
@@ -182,16 +190,31 @@ def _settings(text: str) -> dict[str, str]:
     if _LINES["no_prefixes"].search(text):
         settings["prefix_caching"] = "False"
     settings |= _settings_of_drafter(text)
-    manager = settings.pop("exchange", None)
-    if settings.get("dp", "1") != "1":
-        settings["all2all_backend"] = _MANAGERS.get(str(manager), GATHERED)
-    connector = settings.pop("kv_connector", None)
-    if connector:
-        settings["kv_transfer_config"] = json.dumps({"kv_connector": connector})
     ranks = _LINES["ranks"].search(text)
     if ranks and not settings.keys() & {"tp", "pp"}:
         settings["tp"] = ranks[1]
     return settings | logs.read_weights_dtype(_LINES["quantization"], text)
+
+
+def _backend_of(manager: str, version: str | None) -> str:
+    """Return the value of --all2all-backend that made a manager of the exchange; vLLM's own without
+    one.
+    """
+    backend = _MANAGERS.get(manager, GATHERED)
+    if is_valid(vllm_version, version):
+        backends = vllm_version(version).all2all_backends
+        if backend not in backends and _MORI in backends:
+            return _MORI
+    return backend
+
+
+def _has_unknown_connectors(connector: str, version: str | None) -> bool:
+    """Return whether a connector has others, which the log does not name, and they decide whether
+    the hybrid KV-cache manager stays on: another line says if it is turned off.
+    """
+    if connector != "MultiConnector" or not is_valid(vllm_version, version):
+        return False
+    return vllm_version(version).asks_connectors
 
 
 def _settings_of_drafter(text: str) -> dict[str, str]:

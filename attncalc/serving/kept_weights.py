@@ -151,9 +151,9 @@ def with_size(model: ModelSpec, weights_dtype: str | None, size: int) -> ModelSp
     least = language * as_weights(stored_in).bits // 8
     most = (language + towers + predicted) * own_bits // 8
     if not 0.9 * least <= size <= 1.2 * most:
-        takes = human(Quantity(most), BYTES)
-        if least != most:
-            takes = f"{human(Quantity(least), BYTES)} to {takes}"
+        takes = human(Quantity(least), BYTES)
+        if human(Quantity(most), BYTES) != takes:
+            takes += f" to {human(Quantity(most), BYTES)}"
         raise AttncalcError(
             f"--weights-size {human(Quantity(size), BYTES)}: {model.title} in {stored_in} takes "
             f"{takes}",

@@ -22,7 +22,7 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
 
     For example 'vllm serve Qwen/Qwen3-8B --max-model-len 40960 --kv-cache-dtype fp8'. Weights in
     int4 need a checkpoint in int4: if none is known there is no command for vLLM and SGLang, nor
-    for a checkpoint that they do not load.
+    for a checkpoint that they do not load, or whose own context is shorter.
     """
     request = resolved.request
     scheme = resolved.request.model.quantization
@@ -34,6 +34,9 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
     ):
         return None
     checkpoint = resolved.checkpoint
+    context = int(resolved.workload.context)
+    if checkpoint and context > (request.context_of(checkpoint) or context):
+        return None
     facts = LaunchFacts(
         args=resolved.args,
         model=request.model,
@@ -41,7 +44,7 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         revision=request.revision,
         draft=(request.served_draft or _repository(request.draft)) if request.draft else None,
         drafter=request.draft,
-        context=int(resolved.workload.context),
+        context=context,
         batch=int(resolved.workload.batch),
         # vLLM up to 0.8 did not start a model in bf16 on a GPU without it
         dtype_given=request.workload.dtype is not None

@@ -7,7 +7,7 @@ default.
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..attention import Grouped
@@ -47,6 +47,7 @@ from .weights import weights
 _ARGS_OF_CACHE = (
     *("block_size", "kv_offloading_size", "kv_dtype_k", "kv_dtype_v", "no_kv_offload"),
     *("speculative_tokens", "speculative_layers", "swa_full", "kv_unified"),
+    *("kv_transfer_config", "disable_hybrid_kv_cache_manager", "mamba_ssm_cache_dtype"),
 )
 # The part of a GPU's memory that weights can have: CUDA takes the rest.
 _MOST_OF_GPU = 0.98
@@ -97,6 +98,10 @@ class LoggedExcess(NamedTuple):
         if 2 * logged < self.estimated:
             return logged - estimated
         return max(self.size, -estimated)
+
+
+def _unknown_context(checkpoint: str) -> None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,8 @@ class FitRequest(Keeper):
             them.
         checkpoints: {dtype: what to load if the engine cannot convert the weights to it}:
             'Qwen/Qwen3-32B-AWQ' of int4.
+        context_of: Returns the longest context of one of `checkpoints`, whose release may state a
+            shorter one than the model; None if that is unknown.
         layouts: {dtype: how known checkpoints store the model in it, the most usual first}.
         revision: The repository's branch, tag or commit; None for the default branch.
         host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default
@@ -188,6 +195,7 @@ class FitRequest(Keeper):
     ollama: str | None = None
     checkpoint: str | None = None
     checkpoints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    context_of: Callable[[str], int | None] = _unknown_context
     layouts: Mapping[str, tuple[StoredAs, ...]] = dataclasses.field(default_factory=dict)
     draft: ModelSpec | None = None
     served_draft: str | None = None
@@ -874,10 +882,16 @@ def _check_without_cache(request: FitRequest) -> None:
     """Raise AttncalcError if the model has no cache, and an option is about one."""
     if request.model.main.has_cache:
         return
+    if request.traffic is not None:
+        raise AttncalcError(
+            "the length of a prompt has no effect on a model without a cache, as "
+            f"{request.model.title} is",
+            "leave --prompt, --output-len, --shared-prefix and --lengths out: --context is the "
+            "longest text",
+        )
     of_cache = {
         "--kv-memory": request.kv_memory is not None,
         "--kv-dtype": request.workload.kv_dtype is not None,
-        "--prompt": request.traffic is not None,
         "--speculative-model": request.draft is not None,
         "--dcp": request.dcp > 1,
         "--disk-size": request.disk_size is not None,
@@ -915,7 +929,14 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
             "--enable-expert-parallel needs a mixture of experts, which this model is not",
             "leave it out: --dp runs replicas of this model",
         )
-    if request.engine_args.get("num_redundant_experts") and not request.enable_expert_parallel:
+    copies = request.engine_args.get("num_redundant_experts")
+    if copies and not request.enable_expert_parallel:
+        of.check_options({"num_redundant_experts": copies})
+        if not request.model.has_experts:
+            raise AttncalcError(
+                "--num-redundant-experts needs a mixture of experts, which this model is not",
+                "leave it out",
+            )
         raise AttncalcError(
             "--num-redundant-experts needs --enable-expert-parallel",
             "add it: only whole experts have copies",

@@ -324,12 +324,15 @@ def _refused_experts(args: VllmArgs) -> Refusal | None:
             f"Use one of {', '.join(sorted(known))}.",
         )
     if args.num_redundant_experts and not args.enable_eplb:
-        return Refusal("redundant experts need --enable-eplb", "Add it.")
+        return Refusal("redundant experts need --enable-eplb", "Add --enable-eplb.")
     if args.enable_eplb and not args.enable_expert_parallel:
-        return Refusal("--enable-eplb needs --enable-expert-parallel", "Add it.")
+        return Refusal(
+            "--enable-eplb needs --enable-expert-parallel",
+            "Add --enable-expert-parallel, or leave --enable-eplb out.",
+        )
     if args.enable_eplb and args.tp * args.dp == 1:
         return Refusal(
-            "--enable-eplb moves experts between GPUs, and there is one", "Leave it out."
+            "--enable-eplb moves experts between GPUs, and there is one", "Leave --enable-eplb out."
         )
     return None
 

@@ -54,7 +54,7 @@ from .options import (
     check_keys,
     json_object,
 )
-from .versions import vllm_version
+from .versions import VllmVersion, vllm_version
 
 _CACHE_DTYPES = {
     **TORCH_NAMES,
@@ -85,6 +85,8 @@ def launch(facts: LaunchFacts) -> Flags:
     nodes = nodes_of(args.tp * args.pp * facts.ranks, args, per_node)
     if facts.ranks > 1 and per_node % (args.tp * args.pp):
         nodes = 1  # a rank of several nodes
+    if facts.ranks > 1 and "--headless" not in _known_arguments(args.version).by_name:
+        nodes = 1  # its ranks are on one node
     if facts.ranks == 1 and not args.version.has_nnodes:
         nodes = 1  # Ray starts the workers of the others
     for node in range(nodes):
@@ -110,7 +112,9 @@ def _command(facts: LaunchFacts, node: int, nodes: int) -> Flags:
     if nodes > 1:
         yield from _of_node(facts, node, nodes)
     elif facts.ranks > 1:
-        yield from flag("--data-parallel-size-local", args.data_parallel_size_local)
+        local = args.data_parallel_size_local
+        if local is not None:  # a change may have fewer ranks
+            yield from ("--data-parallel-size-local", min(local, facts.ranks))
     if facts.expert_parallel:
         yield "--enable-expert-parallel"
     yield from _balance(args)
@@ -279,6 +283,13 @@ def _read_context(tokens: str) -> Meaning:
     return ("--context", tokens)
 
 
+def _read_local_ranks(ranks: str) -> Meaning:
+    """Return the ranks of one node; 0 is a node without GPUs, which only takes requests."""
+    if ranks == "0":
+        return AS_BY_DEFAULT
+    return ("--data-parallel-size-local", ranks)
+
+
 def _read_overrides(overrides: str) -> Meaning:
     """Return that the context may be longer than the config's, with positions of YaRN."""
     check_only_positions(overrides)
@@ -355,9 +366,13 @@ def _set_key(found: dict[str, Any], keys: list[str], value: str) -> None:
         found[last] = json.loads(value)
 
 
+def _known_arguments(version: VllmVersion) -> Arguments:
+    return arguments_of("vllm", "vLLM", version)
+
+
 def _arguments(version: str | None) -> Arguments:
     """Return the arguments of a version of vLLM, with -O, which its parser replaces."""
-    found = arguments_of("vllm", "vLLM", vllm_version(version))
+    found = _known_arguments(vllm_version(version))
     level = found.by_name.get("--optimization-level")
     if level:
         found.by_name.setdefault("-O", level)
@@ -413,6 +428,8 @@ WORDS = LaunchWords(
     names={
         "--max-model-len": _read_context,
         "--runner": _read_runner,
+        "--data-parallel-size-local": _read_local_ranks,
+        "-dpl": _read_local_ranks,
         "--quantization": _read_quantization,
         "-q": _read_quantization,
         "--speculative-config": _read_speculation,

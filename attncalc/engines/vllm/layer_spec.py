@@ -384,8 +384,11 @@ def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs, *, shares_pools:
             "leave --block-size out",
         )
     if args.without_hybrid_manager:
+        tip = "leave them out"
+        if args.supports_hybrids:  # otherwise vLLM does not start
+            tip += ", or use --no-disable-hybrid-kv-cache-manager"
         raise NotSupportedError(
             "compressed attention needs the hybrid KV-cache manager, which "
             "--disable-hybrid-kv-cache-manager or a connector turns off",
-            "leave them out, or use --no-disable-hybrid-kv-cache-manager",
+            tip,
         )

@@ -33,11 +33,7 @@ DEEPEP = "deepep_high_throughput"
 # Values with which each expert has a place for the most tokens of every rank.
 BATCHED = ("deepep_low_latency", "nixl_ep", "pplx")
 # {another name: the value}.
-_SAME_BACKEND = {
-    "naive": GATHERED,
-    "flashinfer_all2allv": "flashinfer_nvlink_two_sided",
-    "passthrough": GATHERED,
-}
+_SAME_BACKEND = {"naive": GATHERED, "flashinfer_all2allv": "flashinfer_nvlink_two_sided"}
 _BACKENDS = (
     GATHERED,
     DEEPEP,
@@ -196,9 +192,11 @@ def _connector(text: str, name: str) -> str:
     for each in (found, *parts):
         _check_connector(each, name)
     for key in SIZES_OF_CONNECTORS.values():
-        if not isinstance(sizes.get(key, 1), int | float) or not 0 < sizes.get(key, 1) < _MOST_SIZE:
+        size = sizes.get(key, 1)
+        is_number = isinstance(size, int | float) and not isinstance(size, bool)
+        if not is_number or not 0 < size < _MOST_SIZE:
             raise AttncalcError(
-                f"{name}: {truncate(json.dumps(sizes[key]))} of {key} is not a size",
+                f"{name}: {truncate(json.dumps(size))} of {key} is not a size",
                 "give a number above 0",
             )
     return json.dumps(found)

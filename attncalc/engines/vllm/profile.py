@@ -754,7 +754,8 @@ class Profile:
         """
         mlp = self._mixture
         whole = self.facts.whole
-        if mlp is None or "fp4" not in (whole.experts_dtype, whole.weights_dtype):
+        stored = (whole.experts_dtype, whole.weights_dtype, self.facts.weights_dtype)
+        if mlp is None or "fp4" not in stored:
             return quantity(0)
         d_model = int(mlp.d_latent or whole.main.d_model)
         picked = int(mlp.n_experts_per_token or 1)

@@ -43,6 +43,8 @@ _MOST_DIGITS = 18
 _STARTERS = {"docker", "podman", "nerdctl", "sudo", "env", "nohup", "srun", "uv", "uvx"}
 # A variable that is set before a command, or by an option of docker: 'A=1', '-e A=1', '--env=A=1'.
 _VARIABLE = r"(?:-e|--env=)?([A-Z][A-Z0-9_]*)=(.*)"
+# A value of --gpu that is a file: 'box.yaml', '2xbox.yaml:70GiB'.
+_GPU_FILE = r"\.ya?ml\b"
 # Options of attncalc that no engine has, beside those of the command line only, as --json.
 _OWN = {
     "--gpu",
@@ -210,7 +212,8 @@ def expand(
     before = reader.read_starter(words[: start.first], before)
     if start.version:
         reader.add(("--engine-version", start.version, *start.words.of_image(start.version)))
-    reader.add(start.words.unsaid(reader.found))
+    if value_of("--engine", words=before) in (None, start.engine):
+        reader.add(start.words.unsaid({*given, *reader.found}))
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
@@ -243,8 +246,8 @@ def _variables(words: Sequence[str]) -> dict[str, str]:
 
 
 def _version(start: _Start, before: Sequence[str], words: Sequence[str]) -> str | None:
-    """Return the version of the command's engine: that before the command, of a variable, or of its
-    image; None for the newest.
+    """Return the version of the command's engine: that before the command, of a variable, of its
+    image, or of starts that were measured on the GPU; None for the newest.
     """
     of_command = start.version
     for name, value in _variables(words).items():
@@ -253,8 +256,18 @@ def _version(start: _Start, before: Sequence[str], words: Sequence[str]) -> str 
         of_command = value_of("--engine-version", words=meaning or ()) or of_command
     engine = value_of("--engine", words=before)
     if engine in (None, start.engine):
-        return value_of("--engine-version", words=before) or of_command
-    return of_command
+        of_command = value_of("--engine-version", words=before) or of_command
+    return of_command or _measured_version(start, before)
+
+
+def _measured_version(start: _Start, before: Sequence[str]) -> str | None:
+    """Return the version of the command's engine that a GPU file has; None without one."""
+    name = value_of("--gpu", words=before)
+    if name is None or not re.search(_GPU_FILE, name):
+        return None
+    with contextlib.suppress(AttncalcError):  # which fit explains
+        return gpus_of(name)[1].measured_version(start.engine)
+    return None
 
 
 def _of_one_node(command: Sequence[str]) -> list[str]:

@@ -132,6 +132,7 @@ def _completed_request(
     served = served_fields(model, spec, options) | {"ollama": ollama}
     served["batch_is_given"] = options.get("batch") is not None
     request = fit_request(spec, options, served)
+    _check_local_ranks(request)
     if ollama is not None:
         request = _with_own_projector(request)
     if note:
@@ -298,6 +299,18 @@ def _size_of_engine(
     if "batch" in found and "batch" not in size:  # '-c 8192 -np 4' is '-c 2048 --batch 4'
         engine_args.pop("sequences", None)
     return found
+
+
+def _check_local_ranks(request: FitRequest) -> None:
+    """Raise AttncalcError if a node has more data-parallel ranks than there are, with which vLLM
+    does not start (ParallelConfig).
+    """
+    local = request.engine_args.get("data_parallel_size_local") or 0
+    if local > request.dp:
+        raise AttncalcError(
+            f"--data-parallel-size-local {local} is more than --dp {request.dp}",
+            "it is the number of ranks of one node: leave it out, or give a larger --dp",
+        )
 
 
 def _check_math_dtype(request: FitRequest) -> None:

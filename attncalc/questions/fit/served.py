@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config import ModelLike, load
-from ...config.checkpoints import Checkpoints, Layouts, layout_of
+from ...config.checkpoints import Checkpoints, Layouts, layout_of, of_checkpoint
 from ...config.presets import (
     is_family_and_size,
     preset_of,
@@ -42,13 +42,24 @@ def served_fields(
 
 
 def checkpoint_fields(model: ModelLike | None, spec: ModelSpec) -> dict[str, Any]:
-    """Return the known checkpoints of a built-in model, as fields of FitRequest; {} of another."""
+    """Return the known checkpoints of a built-in model, those of the release that was named first,
+    as fields of FitRequest; {} of another.
+    """
     if not isinstance(model, str) or os.path.exists(model) or not preset_of(model):
         return {}
+    release = served_model(model, spec).get("served_model") or ""
     return {
-        "checkpoints": Checkpoints(spec.name),
-        "layouts": Layouts(spec.name, spec.model_type or ""),
+        "checkpoints": Checkpoints(spec.name, release),
+        "context_of": _context_of,
+        "layouts": Layouts(spec.name, spec.model_type or "", release),
     }
+
+
+def _context_of(checkpoint: str) -> int | None:
+    """Return the longest context that a checkpoint states; None if it is not a known one."""
+    if of_checkpoint(checkpoint) is None:
+        return None
+    return load(checkpoint).max_context
 
 
 def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:

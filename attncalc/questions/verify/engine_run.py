@@ -190,8 +190,11 @@ def read_source(question: EngineQuestion, engine: Starter) -> Source:
             "give the model's config.json, a folder that contains it, or org/name on the hub",
         )
     model = read_model(spec, question.options, ModelOptions)
-    if not each_cache(model):
-        raise CannotCheckError(f"{model.title} has no cache that an engine could log")
+    if not model.main.has_cache or not each_cache(model):
+        raise CannotCheckError(
+            f"{model.title} has no cache that an engine could log",
+            "leave --engine out: its layers are checked then",
+        )
     return Source(model, config, is_preset=preset is not None)
 
 

@@ -58,6 +58,12 @@ def save_start(file: str, answer: EngineAnswer) -> EngineAnswer:
         missing = "memory for the cache" if version else "version"
         note = f"Nothing was saved in {truncate(file)}: the log has no {missing}."
         return answer._replace(notes=(*answer.notes, note))
+    if resolved.args.engine_version is None:  # the newest known one was compared
+        title = resolved.engine.title
+        note = (
+            f"Nothing was saved in {truncate(file)}: {title} {version} is not a supported version."
+        )
+        return answer._replace(notes=(*answer.notes, note))
     excess = budget.room() - memory.logged
     weights = answer.estimates.get("weights")
     # those of the model, not of the machine
