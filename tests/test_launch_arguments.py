@@ -277,17 +277,14 @@ def test_the_checkpoints_own_method_is_taken() -> None:
 
 @each(
     ("arguments", "context"),
-    [
-        ("-np 4", "40960"),  # 4 slots share the model's own context
-        ("-np 4 -c 0", "40960"),
-        ("-c 0", "40960"),  # which --fit does not shorten
-        ("-np 4 -c 8192", "8192"),
-    ],
+    [("-np 4 -c 0", "40960"), ("-c 0", "40960"), ("-np 4 -c 8192", "8192")],
 )
-def test_slots_of_llamacpp_share_the_models_own_context(arguments: str, context: str) -> None:
+def test_a_context_of_0_is_the_models_own_which_llamacpp_does_not_shorten(
+    arguments: str, context: str
+) -> None:
     options = expanded(f"llama-server -m qwen3-8b {arguments}", "--gpu", "rtx-4090")
     assert options[options.index("--context") + 1] == context
 
 
-def test_without_slots_the_gpu_decides_the_context_of_llamacpp() -> None:
+def test_without_a_context_the_gpu_decides_it() -> None:
     assert "--context" not in expanded("llama-server -m qwen3-8b", "--gpu", "rtx-4090")

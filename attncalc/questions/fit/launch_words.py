@@ -422,9 +422,6 @@ class _Reader:
     def add_default_context(self, model: str | None) -> None:
         """Add the model's own context, which engines take without an option, unless one is given,
         or a GPU or a program such as Ollama decides.
-
-        llama.cpp divides the model's own context by its slots: 'llama-server -m qwen3-8b -np 4'
-        has 4 x 10,240 tokens.
         """
         asked = self.found.get("--context", ())
         must_be_own = asked[1:] == (OWN_CONTEXT,)
@@ -434,7 +431,7 @@ class _Reader:
             return
         if self._start.words.runner or any(map(self.has, ("--context", "--prompt"))):
             return
-        if self.has("--gpu") and not must_be_own and not self.has("--sequences"):
+        if self.has("--gpu") and not must_be_own:
             return
         loaded = _load(model)
         if loaded and loaded.max_context:
