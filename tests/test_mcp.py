@@ -37,6 +37,16 @@ ASKED: list[tuple[str, dict[str, Any], str]] = of_questions(
         ("fit", {"model": "qwen3-8b", "gpu": "h100"}, "qwen3-8b --gpu h100"),
         ("fit", {"model": "llama2-70b", "gpu": "t4"}, "llama2-70b --gpu t4"),
         ("fit", {"model": "qwen3-8b"}, "qwen3-8b"),
+        (
+            "fit",
+            {"command": "vllm serve Qwen/Qwen3-8B \\\n  -tp 2", "gpu": "h100"},
+            "--gpu h100 -- vllm serve Qwen/Qwen3-8B -tp 2",
+        ),
+        (
+            "train",
+            {"command": "torchrun train.py --model_name_or_path Qwen/Qwen3-8B", "gpu": "h100"},
+            "--gpu h100 -- torchrun train.py --model_name_or_path Qwen/Qwen3-8B",
+        ),
         ("train", {"model": "gpt2", "gpu": "h100"}, "gpt2 --gpu h100"),
         (
             "plan",
@@ -91,7 +101,8 @@ def test_arguments_are_the_words_of_a_command(
     ask: Ask, tool: str, arguments: dict[str, Any], line: str
 ) -> None:
     asked = words(tool, arguments)
-    assert ask(*asked, "--json").document == ask(tool, *shlex.split(line), "--json").document
+    found = ask(tool, "--json", *asked[1:]).document
+    assert found == ask(tool, "--json", *shlex.split(line)).document
 
 
 @each(
@@ -112,6 +123,18 @@ def test_a_wrong_argument_is_an_error(arguments: dict[str, Any], message: str) -
     assert raised.value.tip
 
 
+def test_a_pasted_command_may_be_in_model() -> None:
+    line = "vllm serve Qwen/Qwen3-8B -tp 2"
+    assert words("fit", {"model": line, "gpu": "h100"}) == ["fit", "--gpu=h100", "--", line]
+    named = words("fit", {"model": "qwen3-8b", "command": line})
+    assert named == ["fit", "qwen3-8b", "--", line]
+
+
+def test_options_of_one_engine_say_so() -> None:
+    described = tools()["fit"].arguments["properties"]["n_cpu_moe"]["description"]
+    assert described.endswith("Only llama.cpp.")
+
+
 def test_a_flag_is_given_or_left_out() -> None:
     assert "--no-tie-word-embeddings" in words("kv", {"tie_word_embeddings": False})
     assert words("kv", {"model": "gpt2", "explain": False}) == ["kv", "gpt2"]
@@ -127,6 +150,11 @@ def test_a_file_outside_the_folder_is_an_error(word: str, tmp_path: Path) -> Non
     (tmp_path / "secret.json").write_text("{}")
     with pytest.raises(AttncalcError):
         check_paths(["kv", word], root)
+
+
+def test_quotation_marks_in_a_command_hide_no_file(tmp_path: Path) -> None:
+    with pytest.raises(AttncalcError, match="outside the folder"):
+        check_paths(["fit", "--", 'vllm serve "/etc/pass"wd'], tmp_path)
 
 
 def test_a_link_out_of_the_folder_is_an_error(tmp_path: Path) -> None:
@@ -177,7 +205,7 @@ def test_each_tool_answers_as_its_command_does(ask: Ask) -> None:
         return [await client.call_tool(tool, arguments) for tool, arguments, _ in ASKED]
 
     for (tool, _, line), found in zip(ASKED, served(talk), strict=True):
-        expected = ask(tool, *shlex.split(line), "--json").document
+        expected = ask(tool, "--json", *shlex.split(line)).document
         assert not found.is_error
         assert json.dumps(found.structured_content) == json.dumps(expected)
         assert f"\n$ attncalc {tool}" in found.content[0].text

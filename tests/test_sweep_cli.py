@@ -378,7 +378,10 @@ def test_no_possible_cell_is_an_error_after_its_rows(ask: Ask) -> None:
     answer = ask("sweep", "llama2-70b", "--tp", "3,5")
     assert answer.code == 2
     assert len(answer.out.splitlines()) == 3
-    assert answer.err == "error: no cell is possible\n  tip: the column error has the reason\n"
+    assert answer.err == (
+        "error: no cell is possible: --tp 3 does not divide 64 query heads\n"
+        "  tip: change one of the options; the column error has the reason of each row\n"
+    )
 
 
 def test_what_does_not_fit_is_an_answer(ask: Ask) -> None:

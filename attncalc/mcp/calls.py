@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError
+from ..questions.pasted_words import words_of as words_of_text
 from ..records import NamedTuple
 from ..units import truncate
 from .tools import Tool, words_of
@@ -38,7 +39,7 @@ class Answer(NamedTuple):
 
     Attributes:
         data: What the command prints with --json; None for an error.
-        text: The screen and the command line; for an error its line and its tip.
+        text: The notes, the screen and the command line; for an error its line and its tip.
     """
 
     data: dict[str, Any] | None
@@ -150,12 +151,14 @@ def _answer(words: Sequence[str], content: bytes | None) -> Answer:
         )
     if found["data"] is None:
         return Answer(None, found["error"].rstrip())
-    return Answer(found["data"], f"{found['screen'].rstrip()}\n\n$ {command}\n")
+    return Answer(found["data"], f"{found['notes']}{found['screen'].rstrip()}\n\n$ {command}\n")
 
 
 def check_paths(words: Sequence[str], root: Path) -> None:
     """Raise AttncalcError if a word is a file or folder outside `root`, or standard input."""
-    for word in words:
+    # those of a pasted command are read without their quotation marks
+    inner = words_of_text(words[-1:]) if "--" in words else []
+    for word in (*words, *inner):
         for part in {word, *_BETWEEN.split(word)}:
             if part == "-":
                 raise AttncalcError("there is no standard input", "give a file's name")

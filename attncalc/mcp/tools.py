@@ -1,7 +1,8 @@
 """The tools: one per question, made from its declaration.
 
 A tool's arguments are the options of the command, by their names without dashes: `--kv-dtype` is
-`kv_dtype`. The command's arguments have the name that its help has: MODEL is `model`.
+`kv_dtype`. The command's arguments have the name that its help has: MODEL is `model`. A pasted
+command of another program, which stands after -- on a command line, is `command`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from ..cli import built
+from ..cli.command import pasted_of
 from ..cli.options import CheckedOutputOptions
 from ..cli.plot_options import PlotOptions
 from ..errors import AttncalcError, known_tip
@@ -30,6 +32,16 @@ _OF_SCREEN = ("explain", "full")
 _LONGEST = 100_000
 # The words of an option that is given several times.
 _MOST = 100
+# The argument with a pasted command, and its description in each question that reads one.
+_COMMAND = "command"
+_PASTED = {
+    "fit": "COMMAND: A pasted command that starts a server, as 'vllm serve Qwen/Qwen3-8B -tp 2'; "
+    "other arguments replace its options. If it loads a local folder, give model too.",
+    "train": "COMMAND: A pasted command that starts a training run, as 'torchrun train.py "
+    "--model_name_or_path Qwen/Qwen3-8B --bf16'; other arguments replace its options.",
+}
+# Headings of options that one engine alone has.
+_OF_ENGINE = ("vLLM", "SGLang", "llama.cpp", "transformers")
 
 
 class Tool(NamedTuple):
@@ -63,7 +75,11 @@ def words_of(tool: Tool, arguments: Mapping[str, Any]) -> list[str]:
     """
     options: list[str] = []
     names: list[str] = []
+    pasted: list[str] = []
     for name, value in arguments.items():
+        if name == _COMMAND and tool.name in _PASTED:
+            pasted = [_text(name, value)] if value is not None else []
+            continue
         parameter = tool.parameters.get(name)
         if parameter is None:
             tip = known_tip(name, [*tool.parameters])
@@ -74,13 +90,15 @@ def words_of(tool: Tool, arguments: Mapping[str, Any]) -> list[str]:
             names += [_text(name, each) for each in _each(name, value)]
         else:
             options += _words_of_option(name, parameter, value)
-    # MODEL after -- is a pasted command; a name that looks like an option is none
+    if tool.name in _PASTED and not pasted and pasted_of(tool.name).begins(names):
+        names, pasted = [], names
     for word in names:
         if word.startswith("-"):
             raise AttncalcError(
                 f"'{truncate(word)}' is no name", "an option is an argument of its own: batch=8"
             )
-    return [tool.name, *names, *options]
+    behind = ["--", *pasted] if pasted else []
+    return [tool.name, *names, *options, *behind]
 
 
 def _words_of_option(name: str, parameter: Any, value: Any) -> Iterator[str]:
@@ -129,10 +147,16 @@ def _tool(name: str) -> Tool:
         _name_of(parameter): parameter for parameter in command.params if _is_asked(parameter)
     }
     ordered = sorted(parameters.items(), key=lambda item: item[1].name in rare)
+    headings = getattr(command.callback, "headings", {})
     properties = {
-        argument: _property(parameter, declared.get(parameter.name))
+        argument: _property(
+            parameter, declared.get(parameter.name), headings.get(parameter.name, "")
+        )
         for argument, parameter in ordered
     }
+    if name in _PASTED:
+        pasted = {_COMMAND: {"type": "string", "description": _PASTED[name]}}
+        properties = {"model": properties["model"], **pasted, **properties}
     example = QUESTIONS[name].help
     text = " ".join((getattr(command, "epilog", None) or built(name).epilog or "").split())
     return Tool(
@@ -164,10 +188,13 @@ def _is_asked(parameter: Any) -> bool:
     return parameter.name not in {*_output_names(), "help", "preset"}
 
 
-def _property(parameter: Any, declared: Option | None) -> dict[str, Any]:
-    """Return the JSON Schema of an argument."""
-    # a tool has no standard input
-    description = " ".join((parameter.help or "").split()).replace(", - for standard input", "")
+def _property(parameter: Any, declared: Option | None, heading: str) -> dict[str, Any]:
+    """Return the JSON Schema of an argument, which help lists under a heading."""
+    description = " ".join((parameter.help or "").split())
+    for of_standard_input in (", - for standard input", " (- is standard input)"):
+        description = description.replace(of_standard_input, "")
+    if heading in _OF_ENGINE:
+        description = f"{description} Only {heading}."
     if getattr(parameter, "is_flag", False):
         return {"type": "boolean", "description": description}
     one: dict[str, Any] = {"type": ["string", "number"]}

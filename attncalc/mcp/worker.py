@@ -1,7 +1,7 @@
 """Answer a command in both forms, as JSON for `calls.py`: `python -m attncalc.mcp.worker kv gpt2`.
 
-It prints {"data": what --json prints, or null; "screen": what the command prints; "error": the line
-and the tip of an error}.
+It prints {"data": what --json prints, or null; "screen": what the command prints; "notes": what it
+prints on standard error beside it; "error": the line and the tip of an error}.
 """
 
 import contextlib
@@ -29,13 +29,14 @@ def printed(words: Sequence[str]) -> tuple[int, str, str]:
 def main() -> None:
     """Answer the command in the arguments."""
     words = sys.argv[1:]
-    code, text, error = printed([*words, "--json"])
+    # before -- and a pasted command
+    code, text, error = printed([*words[:1], "--json", *words[1:]])
     data = None
-    screen = ""
+    screen = notes = ""
     if code in _ANSWERS:
         data = json.loads(text)
-        _, screen, _ = printed(words)
-    sys.stdout.write(json.dumps({"data": data, "screen": screen, "error": error}))
+        _, screen, notes = printed(words)
+    sys.stdout.write(json.dumps({"data": data, "screen": screen, "notes": notes, "error": error}))
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ class PassOptions(TypedDict, total=False):
     phase: Annotated[
         str,
         choice(*PHASES, metavar="PHASE"),
-        "prefill, decode (one step at the context) or train. Default: prefill.",
+        "prefill, decode (one step at the context) or train (FLOPs only). Default: prefill.",
         With(common=True),
     ]
     past: Annotated[
@@ -285,8 +285,8 @@ class CacheDtypeOptions(DtypeOptions, total=False):
     kv_dtype: Annotated[
         str | None,
         CACHE_DTYPE,
-        "Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or "
-        "the engine's.",
+        "Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, q8_0, q4_0, ... Default: "
+        "--dtype, or the engine's.",
         With(
             names="--kv-dtype --kv-cache-dtype",
             also="--cache-dtype --cache-type --kv-cache-type --kv-type",

@@ -21,7 +21,8 @@ def words_of(command: Sequence[str]) -> list[str]:
     is_text = len(command) == 1 and len(command[0]) <= _LONGEST_TEXT
     try:
         if is_text:
-            return shlex.split(command[0])
+            # a shell joins lines at a backslash; shlex has a word of it
+            return shlex.split(re.sub(r"\\\r?\n", " ", command[0]))
         return list(command)
     except ValueError:  # a quotation mark without its other
         return command[0].split()

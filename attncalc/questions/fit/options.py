@@ -213,7 +213,8 @@ class DeploymentOptions(TypedDict, total=False):
     weights_size: Annotated[
         Size | None,
         BYTES,
-        "Size of the files of the weights, as download pages show it: 18.4GiB. Default: computed.",
+        "Size of the files of the weights, as download pages show it: 18.4GiB; not with llamacpp. "
+        "Default: computed.",
         With(axis=False),
     ]
     served_model: Annotated[

@@ -103,9 +103,12 @@ def _exit_code(watch: Watch, sweep: Sweep, failures: list[str], *, screen: bool)
         tell(watch.interrupted)
         return 128 + watch.signal
     if watch.rows and watch.errors == watch.rows:
+        # again, as the format has escaped those that were written
+        first = next(iter(sweep.tuples(str)))
         raise AttncalcError(
-            "no cell is possible",
-            f"{'the screen' if screen else 'the column error'} has the reason",
+            f"no cell is possible: {first[-1]}",
+            f"change one of the options; {'the screen' if screen else 'the column error'} has the "
+            "reason of each row",
         )
     if not screen:
         if watch.errors:
