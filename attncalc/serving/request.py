@@ -722,7 +722,8 @@ def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
         if of.typed_files and given is not None:
             raise AttncalcError(
                 f"{option} has no effect on {of.title}: the type of a GGUF file decides",
-                "give --weights-dtype, as iq3_m, or name the .gguf file as MODEL",
+                "give --weights-dtype, as iq3_m, name the .gguf file as MODEL, "
+                "or give --engine vllm",
             )
     if request.weights_size is not None:
         return with_size(model, name, request.weights_size), None
