@@ -221,6 +221,37 @@ def test_a_model_that_trl_loads_in_bf16_has_no_fp32_states(ask: Ask) -> None:
     assert figures["optimizer_states"] == 32_762_941_440
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["accelerate launch trl/scripts/sft.py", "uv run trl sft", "torchrun trl/scripts/sft.py"],
+)
+def test_trl_has_its_defaults_behind_a_launcher(ask: Ask, command: str) -> None:
+    line = ["--model_name_or_path", "qwen3-0.6b", "--dtype", "bfloat16"]
+    same = ask("trl", "sft", *line)
+    assert same.err.startswith(TRL_NOTE)
+    assert ask("train", "--", *command.split(), *line) == same
+
+
+def test_trls_defaults_that_options_replace_are_not_named(ask: Ask) -> None:
+    line = [
+        "-b",
+        "2",
+        "-c",
+        "2K",
+        "--recompute",
+        "none",
+        "--dtype",
+        "fp32",
+        "--loss",
+        "full",
+        "--param-dtype",
+        "fp32",
+    ]
+    answer = ask("train", *line, "--", "trl", "sft", "--model_name_or_path", "qwen3-0.6b")
+    assert answer.err == f"{TRL_NOTE}dtype float32\n"
+    assert answer.out == ask("train", "qwen3-0.6b", *line).out
+
+
 def test_options_without_effect_on_memory_are_one_note(ask: Ask) -> None:
     line = [
         "train",

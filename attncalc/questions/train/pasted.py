@@ -56,6 +56,8 @@ _LAUNCHERS = {
 }
 # A script whose name says what the run trains for: 'run_dpo.py'.
 _OF_SCRIPT = r".*?(" + "|".join(OBJECTIVES) + r")\w*\.py"
+# TRL's own scripts: its examples launch 'trl/scripts/sft.py'.
+_OF_TRL = r"(?:.*/)?trl/scripts/(\w+)\.py"
 # Keys that take several values.
 _LISTS = ("lora_target_modules", "target_modules", "lora_modules", "lora_target")
 # Keys whose value is a file of settings.
@@ -194,7 +196,7 @@ class _Reader:
         self._unused: list[str] = []
         self._unread: list[str] = []
         self._notes: list[str] = []
-        self._trainer = ""
+        self._trainer = ""  # the last program that starts a run: 'trl'
         self._subcommand = ""  # of the trainer: 'sft' of 'trl sft'
 
     def read(self, words: Sequence[str]) -> None:
@@ -277,10 +279,15 @@ class _Reader:
         Raises AttncalcError for another word, which the trainer would refuse.
         """
         of_script = re.fullmatch(_OF_SCRIPT, word)
-        if self._trainer and not self._subcommand and starts:
-            self._subcommand = word
+        of_trl = re.fullmatch(_OF_TRL, word)
+        if of_trl:
+            self._trainer = "trl"
+            self._subcommand = of_trl[1]
         elif starts and word.rpartition("/")[2] in _TRAINERS:
             self._trainer = word.rpartition("/")[2]
+            self._subcommand = ""
+        elif starts and self._trainer and not self._subcommand:
+            self._subcommand = word
         if word.endswith(_FILES):
             self._read_file(word)
         elif word in OBJECTIVES:
