@@ -59,6 +59,13 @@ loss: {_component_: torchtune.modules.loss.LinearCrossEntropyLoss}
 """,
     "ds_z3.json": """{"bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto",
 "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}}""",
+    "sft.yaml": """
+model_name_or_path: qwen3-8b
+dtype: bfloat16
+per_device_train_batch_size: 2
+max_length: 4096
+gradient_checkpointing: true
+""",
     "loop.json": '{"zero_optimization": {"stage": 3}, "deepspeed": "loop.json"}',
     "accelerate.yaml": """
 distributed_type: FSDP
@@ -69,6 +76,12 @@ num_processes: 4
 }
 
 
+# TRL's defaults of all trainers, as options
+OF_TRL = "--batch 8 --recompute full --dtype bf16 --loss fused"
+SFT = f"{OF_TRL} --context 1024"
+# a model that is loaded in bf16 has no fp32 copy, and torch's AdamW has moments in bf16
+LOADED_IN_BF16 = "--dtype bf16 --param-dtype bf16 --no-master-weights --optimizer-dtype bf16"
+TRL_NOTE = "note: trl's defaults (1.16.0): "
 NO_GENERATION = "note: neither generation of answers nor reward and value models are counted"
 
 
@@ -126,7 +139,7 @@ NO_GENERATION = "note: neither generation of answers nor reward and value models
             "",
         ),
         ("trl dpo --model_name_or_path qwen2.5-7b --max_length 2048",
-         "qwen2.5-7b --context 2048 --pairs --reference-model", ""),
+         f"qwen2.5-7b --context 2048 --pairs --reference-model {OF_TRL} --param-dtype fp32", TRL_NOTE),
         (
             "train -- python train.py --model_name_or_path qwen3-8b --learning_rate 1e-5 --bf16 " "true --my-option 3",
             "qwen3-8b --dtype bf16",
@@ -146,15 +159,39 @@ NO_GENERATION = "note: neither generation of answers nor reward and value models
         ),
         (
             "trl sft --model_name_or_path qwen3-8b --lora_r 16 --lora_target_modules q_proj v_proj",
-            "qwen3-8b --lora r=16,targets=q_proj+v_proj",
-            "",
+            f"qwen3-8b --lora r=16,targets=q_proj+v_proj {SFT}",
+            TRL_NOTE,
         ),
         ("trl sft --model_name_or_path qwen3-8b --use_peft --lora_target_modules all-linear",
-         "qwen3-8b --lora r=16,targets=all-linear", ""),
+         f"qwen3-8b --lora r=16,targets=all-linear {SFT}", TRL_NOTE),
         ("accelerate launch --gradient_accumulation_steps 4 x.py " "--gradient_accumulation_steps 4 --model qwen3-8b",
          "qwen3-8b --gradient-accumulation 4", ""),
         ("train -- python x.py --model_name_or_path=qwen3-8b --training.seq_len=2K", "qwen3-8b --context 2K", ""),
-        ("'trl sft --model_name_or_path qwen3-8b' --gpu a100", "qwen3-8b --gpu a100", ""),
+        ("'trl sft --model_name_or_path qwen3-8b' --gpu a100", f"qwen3-8b --gpu a100 {SFT} --param-dtype fp32", TRL_NOTE),
+        ("trl sft --config sft.yaml",
+         f"qwen3-8b --batch 2 --context 4096 --recompute full --loss fused {LOADED_IN_BF16}", TRL_NOTE),
+        ("train sft.yaml", f"qwen3-8b --batch 2 --context 4096 --recompute full {LOADED_IN_BF16}", ""),
+        ("train -- python run_clm.py --model_name_or_path qwen3-0.6b --torch_dtype bfloat16 --bf16",
+         f"qwen3-0.6b {LOADED_IN_BF16}", ""),
+        # autocast: weights in fp32, activations in bf16
+        ("train -- python run_clm.py --model_name_or_path qwen3-0.6b --dtype float32 --bf16",
+         "qwen3-0.6b --dtype bf16 --param-dtype fp32", ""),
+        ("train -- python run_clm.py --model_name_or_path qwen3-0.6b --dtype auto",
+         f"qwen3-0.6b {LOADED_IN_BF16}", "note: dtype auto is counted as bf16"),
+        # bitsandbytes' moments do not follow the weights
+        ("train -- python x.py --model qwen3-0.6b --dtype bfloat16 --optim paged_adamw_32bit",
+         "qwen3-0.6b --optimizer paged_adamw_32bit --param-dtype bf16 --no-master-weights", ""),
+        # DeepSpeed keeps fp32 copies, and accelerate casts the weights of FSDP to fp32
+        ("train --gpus 2 --zero 3 -- python x.py --model qwen3-0.6b --dtype bfloat16",
+         "qwen3-0.6b --gpus 2 --zero 3", ""),
+        ("train --gpus 2 -- python x.py --model qwen3-0.6b --dtype bfloat16 --fsdp true",
+         "qwen3-0.6b --gpus 2 --fsdp", ""),
+        ("train -c 2K -- trl sft --model_name_or_path qwen3-0.6b --gradient_checkpointing false --bf16 false",
+         "qwen3-0.6b -b 8 -c 2K --dtype fp32 --loss fused --recompute none",
+         TRL_NOTE + "per_device_train_batch_size 8, dtype float32, fused_lm_head true\n"),
+        ("trl reward --model_name_or_path qwen3-0.6b --fp16",
+         "qwen3-0.6b -b 8 -c 1024 --recompute full --pairs --dtype fp16 --param-dtype fp32",
+         TRL_NOTE + "per_device_train_batch_size 8, max_length 1024, gradient_checkpointing true, dtype float32\n"),
     ],
 )  # fmt: skip
 def test_a_trainers_file_or_command_has_the_answer_of_its_options(
@@ -171,6 +208,89 @@ def test_a_trainers_file_or_command_has_the_answer_of_its_options(
     )
     assert answer.out == ask("train", *options.split()).out
     assert answer.code != 2
+
+
+def test_a_model_that_trl_loads_in_bf16_has_no_fp32_states(ask: Ask) -> None:
+    command = (
+        "trl sft --model_name_or_path Qwen/Qwen3-8B --dtype bfloat16 --per_device_train_batch_size 2 "
+        "--max_length 4096 --gradient_checkpointing"
+    )
+    figures = ask("train", "--json", "--", *command.split()).document["values"]
+    # 8,190,735,360 parameters of 2 B, and two moments of 2 B
+    assert figures["weights"] == 16_381_470_720
+    assert figures["optimizer_states"] == 32_762_941_440
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["accelerate launch trl/scripts/sft.py", "uv run trl sft", "torchrun trl/scripts/sft.py"],
+)
+def test_trl_has_its_defaults_behind_a_launcher(ask: Ask, command: str) -> None:
+    line = ["--model_name_or_path", "qwen3-0.6b", "--dtype", "bfloat16"]
+    same = ask("trl", "sft", *line)
+    assert same.err.startswith(TRL_NOTE)
+    assert ask("train", "--", *command.split(), *line) == same
+
+
+def test_trls_defaults_that_options_replace_are_not_named(ask: Ask) -> None:
+    line = [
+        "-b",
+        "2",
+        "-c",
+        "2K",
+        "--recompute",
+        "none",
+        "--dtype",
+        "fp32",
+        "--loss",
+        "full",
+        "--param-dtype",
+        "fp32",
+    ]
+    answer = ask("train", *line, "--", "trl", "sft", "--model_name_or_path", "qwen3-0.6b")
+    assert answer.err == f"{TRL_NOTE}dtype float32\n"
+    assert answer.out == ask("train", "qwen3-0.6b", *line).out
+
+
+def test_options_without_effect_on_memory_are_one_note(ask: Ask) -> None:
+    line = [
+        "train",
+        "--gpu",
+        "h100",
+        "--",
+        "python",
+        "sft.py",
+        "--model_name_or_path",
+        "qwen3-0.6b",
+    ]
+    more = [
+        "--dataset_name",
+        "a/b",
+        "--eval_strategy",
+        "steps",
+        "--eval_steps",
+        "100",
+        "--eos_token",
+        "X",
+    ]
+    answer = ask(*line, *more)
+    assert (
+        answer.err == "note: not used: --dataset_name, --eval_strategy, --eval_steps, --eos_token\n"
+    )
+    assert answer.out == ask(*line).out
+
+
+def test_trl_that_loads_adapters_base_in_fp32_has_a_note(ask: Ask) -> None:
+    line = ["trl", "sft", "--model_name_or_path", "qwen3-0.6b", "--use_peft"]
+    note = "the frozen weights are loaded in fp32, and counted in bf16"
+    assert note in ask(*line).err
+    assert note not in ask(*line, "--dtype", "bfloat16").err
+
+
+def test_a_missing_file_of_settings_has_a_tip(ask: Ask) -> None:
+    answer = ask("train", "--", *["accelerate", "launch", "--config_file", "fsdp.yaml", "train.py"])
+    assert answer.error.startswith("error: no such file: fsdp.yaml\n  tip: ")
+    assert "leave out --config_file" in answer.error
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ Qwen/Qwen3-8B --bf16 attncalc train axolotl.yml --gpu rtx-4090
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,14 @@ from ..pasted_words import (
 from .recipes import (
     OBJECTIVES,
     changes_no_memory,
+    defaults_of,
     is_key,
     meanings,
     needs_value,
     read_recipe,
     reads,
     recipe_of_keys,
+    set_dtypes,
     values_of,
 )
 
@@ -54,6 +56,8 @@ _LAUNCHERS = {
 }
 # A script whose name says what the run trains for: 'run_dpo.py'.
 _OF_SCRIPT = r".*?(" + "|".join(OBJECTIVES) + r")\w*\.py"
+# TRL's own scripts: its examples launch 'trl/scripts/sft.py'.
+_OF_TRL = r"(?:.*/)?trl/scripts/(\w+)\.py"
 # Keys that take several values.
 _LISTS = ("lora_target_modules", "target_modules", "lora_modules", "lora_target")
 # Keys whose value is a file of settings.
@@ -150,7 +154,7 @@ def expand(
         if name in options
     }
     added = []
-    for name, value in reader.settings().items():
+    for name, value in reader.settings(given).items():
         option = options[name]
         if option.name not in given:
             if option.metavar:
@@ -192,6 +196,8 @@ class _Reader:
         self._unused: list[str] = []
         self._unread: list[str] = []
         self._notes: list[str] = []
+        self._trainer = ""  # the last program that starts a run: 'trl'
+        self._subcommand = ""  # of the trainer: 'sft' of 'trl sft'
 
     def read(self, words: Sequence[str]) -> None:
         """Read all words. Raises AttncalcError as `expand_training` does."""
@@ -210,14 +216,22 @@ class _Reader:
                 self._read_bare(word, starts=starts)
                 starts = starts and not word.endswith((*_FILES, ".py"))
 
-    def settings(self) -> dict[str, str]:
-        """Return {option of `attncalc train`: value}: what was typed replaces what files have.
+    def settings(self, given: Collection[str]) -> dict[str, str]:
+        """Return {option of `attncalc train`: value}: what was typed replaces what files have, and
+        both replace the trainer's defaults. `given` options stand before the command.
 
         Raises AttncalcError if the numbers of GPUs differ.
         """
-        recipe = recipe_of_keys(self._of_files | self._keys, self._file)
+        keys = self._of_files | self._keys
+        own = {self._options[name].name for name in self._own}
+        release, defaults = defaults_of(self._trainer, self._subcommand, keys, own | {*given})
+        if defaults:
+            taken = ", ".join(f"{key} {value}" for key, value in defaults.items())
+            self._notes.append(f"{self._trainer}'s defaults ({release}): {taken}")
+        recipe = recipe_of_keys(defaults | keys, self._file)
         self._notes += recipe.notes
         found = recipe.options | self._own
+        self._notes += set_dtypes(found, given)
         nodes = self._counted.get("nodes", 1)
         if "per node" in self._counted:
             gpus = str(self._counted["per node"] * nodes)
@@ -265,6 +279,15 @@ class _Reader:
         Raises AttncalcError for another word, which the trainer would refuse.
         """
         of_script = re.fullmatch(_OF_SCRIPT, word)
+        of_trl = re.fullmatch(_OF_TRL, word)
+        if of_trl:
+            self._trainer = "trl"
+            self._subcommand = of_trl[1]
+        elif starts and word.rpartition("/")[2] in _TRAINERS:
+            self._trainer = word.rpartition("/")[2]
+            self._subcommand = ""
+        elif starts and self._trainer and not self._subcommand:
+            self._subcommand = word
         if word.endswith(_FILES):
             self._read_file(word)
         elif word in OBJECTIVES:
@@ -277,11 +300,17 @@ class _Reader:
                 "options of trainers are as --key value",
             )
 
-    def _read_file(self, file: str) -> None:
-        """Read a file of settings. Raises AttncalcError if it is missing or no trainer's."""
+    def _read_file(self, file: str, name: str = "the file") -> None:
+        """Read a file of settings. Raises AttncalcError if it is missing or no trainer's.
+
+        Args:
+            file: Its path.
+            name: The option that has it.
+        """
         if not os.path.isfile(file):
             raise AttncalcError(
-                f"no such file: {truncate(file)}", "the command's files of settings are read, too"
+                f"no such file: {truncate(file)}",
+                f"give its path from this folder, or leave out {name}",
             )
         recipe = read_recipe(file)
         if recipe is None:
@@ -313,7 +342,7 @@ class _Reader:
             values = ("true",)
         value = _only_value(name, key, values)
         if key in _CONFIGS and (value.endswith(_FILES) or os.path.isfile(value)):
-            self._read_file(value)
+            self._read_file(value, name)
         # torchtune: 'llama3_1/70B_lora'
         elif key == "config" and re.fullmatch(r"[\w.]+/[\w.-]+", value):
             self._read_torchtune(value)

@@ -7,15 +7,16 @@ are named.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...config import base_of_recipe
 from ...config.source import DOCUMENTS, LIMIT
+from ...cost.training.optimizers import ALIASES, OPTIMIZERS
 from ...errors import AttncalcError
 from ...records import NamedTuple
-from ...units import parse_count
+from ...units import dtype, parse_count
 
 _LINES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
 _OF_KEY = {
@@ -24,9 +25,16 @@ _OF_KEY = {
         for value, options in (part.split(":", 1) for part in text.split(" | "))
     }
     for keys, equals, text in (
-        line.partition(" = ") for line in _LINES if line[:1] not in ("#", "N")
+        line.partition(" = ") for line in _LINES if line[:1] not in ("#", "N", "D")
     )
     for key in keys.split()
+}
+# {(trainer, subcommand): (its release, {key: its value by default})}.
+_DEFAULTS = {
+    (trainer, subcommand): (release, dict(pair.split() for pair in text.split(",")))
+    for head, _, text in (line.partition(" = ") for line in _LINES if line[:1] == "D")
+    for _, trainer, release, *subcommands in (head.split(),)
+    for subcommand in subcommands
 }
 # Parts of the names of keys that change no memory.
 _NO_MEMORY = re.compile("(?i)" + "|".join(_LINES[-1].split()[1:]))
@@ -49,6 +57,9 @@ OBJECTIVES = {
 }
 # Values by which a key is as if it were not there.
 _NOTHING = ("false", "none", "null", "0")
+# Options with which 16-bit weights are not what the optimizer updates: DeepSpeed and Megatron keep
+# fp32 copies, accelerate casts the weights of FSDP to fp32, and adapters are in fp32.
+_OTHER_WEIGHTS = ("--zero", "--fsdp", "--tp", "--pp", "--lora")
 # Beginnings of keys that only DeepSpeed's and accelerate's files have.
 _MARKS = ("zero_optimization.", "distributed_type")
 
@@ -127,6 +138,66 @@ def values_of(key: str) -> list[str]:
     return [one for one in values if "," not in one]
 
 
+def defaults_of(
+    trainer: str, subcommand: str, keys: Mapping[str, Any], options: Collection[str]
+) -> tuple[str, dict[str, str]]:
+    """Return a trainer's release, and its {key: value} by default; '' and {} of another trainer.
+
+    A default is left out if another key, or one of the `options` that are given, has its meaning.
+    """
+    release, defaults = _DEFAULTS.get((trainer, subcommand), ("", {}))
+    given = {key for key, value in keys.items() if value is not None}
+    meant = {*options}
+    for key in given:
+        meant |= {option for option, _ in _meant(_OF_KEY.get(key, {}), keys[key], Path())}
+    found = {}
+    for key, value in defaults.items():
+        same = {other for other in given if _OF_KEY.get(other) == _OF_KEY[key]}
+        if key == "bf16":  # it is true unless fp16 is
+            same |= given & {"fp16"}
+        if not same and not any(option in meant for option, _ in meanings(key, value)):
+            found[key] = value
+    return release, found
+
+
+def set_dtypes(found: dict[str, str], given: Collection[str]) -> list[str]:
+    """Turn the dtype in which the trainer loads the model into options, and return notes.
+
+    transformers' Trainer leaves the weights in that dtype, and bf16=True adds autocast but no fp32
+    copy (transformers/trainer.py). torch.optim creates moments in the dtype of the weights
+    (`zeros_like`, torch/optim/adamw.py); bitsandbytes and Adafactor do not.
+
+    Args:
+        found: {option of `attncalc train`: value}; 'loaded' is the dtype.
+        given: The options that stand before the command, which replace its own.
+    """
+    text = found.pop("loaded", "")
+    if not text:
+        return []
+    notes = []
+    if text.lower() == "auto":
+        notes.append("dtype auto is counted as bf16, which most checkpoints have")
+        text = "bf16"
+    loaded = dtype(text, compute=True).name
+    found.setdefault("--dtype", loaded)
+    options = {*found, *given}
+    is_frozen = "--lora" in options and "--weights-dtype" not in options
+    if is_frozen and loaded == "fp32" and found["--dtype"] != "fp32":
+        notes.append(
+            f"the frozen weights are loaded in fp32, and counted in {found['--dtype']}: "
+            "--dtype bfloat16 loads them so"
+        )
+    if options.isdisjoint({*_OTHER_WEIGHTS, "--param-dtype"}):
+        found["--param-dtype"] = loaded
+        if loaded != "fp32":
+            found["--no-master-weights"] = ""
+            name = found.get("--optimizer", "adamw")
+            optimizer = OPTIMIZERS.get(ALIASES.get(name, name))
+            if optimizer and optimizer.kind == "plain" and not optimizer.in_place:
+                found["--optimizer-dtype"] = loaded
+    return notes
+
+
 def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
     """Return the settings that a trainer's keys are. Paths are relative to `file`; Path() if the
     keys were typed.
@@ -184,6 +255,8 @@ def _flat(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]
             yield f"{before}{key}", value
         elif value == "auto" and key in ("bf16", "fp16"):
             yield f"{before}{key}", key == "bf16"
+        elif value == "auto" and key in ("dtype", "torch_dtype"):
+            yield f"{before}{key}", value
 
 
 def _meant(values: Mapping[str, str], value: Any, file: Path) -> Iterator[tuple[str, str]]:
