@@ -149,6 +149,44 @@ def test_a_pipeline_has_all_parameters_and_layers_once() -> None:
     assert [stage.is_first for stage in run.stages] == [True, False, False, False]
 
 
+@each(
+    ("model", "options", "sizes"),
+    [
+        # Megatron-Bridge's layout of DeepSeek-V3: 15 x 4 + 1 = 61
+        ("deepseek-v3", {"pp": 16}, (4,) * 15 + (1,)),
+        # 7 x 8 + 5 = 61
+        ("deepseek-v3", {"pp": 8}, (8,) * 7 + (5,)),
+        # embedding and loss count as layers: (126 + 2) / 8 = 16
+        ("llama3.1-405b", {"pp": 8}, (15, *(16,) * 6, 15)),
+        ("llama3-8b", {"pp": 4}, (8, 8, 8, 8)),
+        # 3 x 11 > 32 leaves the last stage none, so no smaller last stage: 32 = 8 x 3 + 4 x 2
+        ("llama3-8b", {"pp": 12}, (3,) * 8 + (2,) * 4),
+        # torchtitan: 32 + 2 = 9 + 9 + 8 + 8, less one in the first and the last
+        ("llama3-8b", {"pp": 4, "fsdp": True}, (8, 9, 8, 7)),
+        # 16 GPUs with 2 virtual stages: (126 + 2) / 32 = 4
+        (
+            "llama3.1-405b",
+            {"pp": 16, "virtual_stages": 2, "gradient_accumulation": 16},
+            (3, *(4,) * 30, 3),
+        ),
+    ],
+)
+def test_stages_have_the_layers_that_the_trainer_gives_them(
+    model: str, options: dict[str, Any], sizes: tuple[int, ...]
+) -> None:
+    run = read_train_request(model, options).run
+    assert run.stage_layers.sizes == sizes
+    held = [stage.model.main.n_layers for stage in run.stages]
+    assert held == [sum(sizes[i :: run.pp]) for i in range(run.pp)]
+    assert sum(held) == run.model.main.n_layers
+
+
+def test_a_note_says_how_unequal_stages_are_cut(ask: Ask) -> None:
+    screen = " ".join(ask("train", "llama3.1-405b", "--pp", "8").out.split())
+    assert "Pipeline: 1 stage of 15 layers, 6 of 16, 1 of 15; so Megatron cuts with" in screen
+    assert "Pipeline" not in ask("train", "llama3-8b", "--pp", "4", "--full").out
+
+
 def test_an_interleaved_pipeline_keeps_the_papers_factor_more() -> None:
     # arXiv:2205.05198, appendix C: the first stage keeps L / p * p * (1 + (p - 1) / (p * m)) layers
     run = run_of("llama3-70b", gpus=4, pp=4, virtual_stages=5, gradient_accumulation=8)
@@ -432,7 +470,7 @@ def test_each_change_makes_it_fit() -> None:
     ("options", "message"),
     [
         ({"tp": 3}, "tp=3 does not divide 32 query heads"),
-        ({"pp": 5}, "5 stages do not divide 32 layers"),
+        ({"pp": 33}, "33 stages of 32 layers: a stage would have no layer"),
         ({"gpus": 6, "tp": 4}, "gpus=6 is not a multiple of 4"),
         ({"gpus": 8, "zero": 2, "pp": 2}, "zero=2 cannot be combined with pp=2"),
         ({"lora": "r=8,targets=q+x"}, "has no matrix 'x'"),
@@ -553,8 +591,14 @@ def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it(
             {"tp": 8, "cp": 2, "sequence_parallel": True, "context": 4100},
             "give -c 4112",
         ),
-        ("llama3-8b", {"pp": 3}, "give pp=1, 2, 4, 8, 16 or 32"),
-        ("llama3-8b", {"pp": 3, "virtual_stages": 8, "gradient_accumulation": 3}, "give pp=2 or 4"),
+        ("llama3-8b", {"pp": 33}, "give pp=32 or less"),
+        # (32 + 2) / 2: torchtitan's embedding and head take the places of a layer each
+        ("llama3-8b", {"pp": 18, "fsdp": True}, "give pp=17 or less"),
+        (
+            "llama3-8b",
+            {"pp": 5, "virtual_stages": 8, "gradient_accumulation": 5},
+            "give pp=4 or less",
+        ),
         ("mixtral-8x7b", {"gpus": 6, "ep": 4}, "give ep=1 or 2"),
         ("mixtral-8x7b", {"gpus": 32, "ep": 16}, "give ep=1, 2, 4 or 8"),
     ],

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ...attention.kind import give_one_of
 from ...attention.saved import TrainingKernel
+from ...engines.pipeline import cut
 from ...engines.switches import Version, until
 from ...errors import AttncalcError, NotSupportedError, clash
 from ...hardware import Gpu
@@ -18,6 +19,7 @@ from ...records import NamedTuple, dataclass
 from ...units import dtype
 from ...workload import Workload
 from .optimizers import OPTIMIZERS, Optimizer
+from .pipeline import StageLayers, most_stages, stage_layers
 
 Loss = Literal["full", "compiled", "chunked", "fused"]
 Stepping = Literal["fused", "foreach", "loop"]
@@ -141,7 +143,7 @@ class Training:
                 problem, f"give --gradient-accumulation {-(-n // self.pp) * self.pp}"
             )
         self.model.shard(self.tp)
-        self.stages  # noqa: B018 - raises the error of a pipeline that does not divide
+        self.stages  # noqa: B018 - raises the error of a pipeline with too many stages
 
     def _check_experts(self) -> None:
         if not self.model.has_experts:
@@ -263,6 +265,18 @@ class Training:
         """Return the stages of the pipeline; one if there is none."""
         return stages(self)
 
+    @property
+    def stage_layers(self) -> StageLayers:
+        """Return the layers of each stage, with --virtual-stages of each virtual one.
+
+        Raises AttncalcError if there are fewer layers than stages.
+        """
+        layers = self.model.main.n_layers
+        most = most_stages(layers, is_fsdp=self.is_fsdp) // self.virtual_stages
+        tip = f"give --pp {most} or less" if most > 1 else "give fewer --virtual-stages"
+        parts = self.pp * self.virtual_stages
+        return stage_layers(layers, parts, tip, is_fsdp=self.is_fsdp)
+
     def with_workload(self, **changes: int | str) -> "Training":
         """Return the run with another micro-batch, of so many examples, or another context or
         recomputation.
@@ -295,7 +309,7 @@ def stages(run: Training) -> tuple[Stage, ...]:
     times those of its layers for p micro-batches (arXiv:2205.05198, appendix C; Megatron-LM's
     theoretical_memory_usage.py).
 
-    Raises AttncalcError if the stages do not divide the layers.
+    Raises AttncalcError if there are fewer layers than stages.
     """
     model = run.model.shard(run.tp)
     if run.pp == 1:
@@ -303,22 +317,12 @@ def stages(run: Training) -> tuple[Stage, ...]:
     if len(model.stacks) > 1:
         raise NotSupportedError("--pp does not support a model with an encoder", "leave out --pp")
     main = model.main
-    parts = run.pp * run.virtual_stages
-    if main.n_layers % parts:
-        # --virtual-stages needs --pp 2 or more
-        every = _divisors(main.n_layers)[min(1, run.virtual_stages - 1) :]
-        possible = [n for n in every if main.n_layers // n % run.virtual_stages == 0]
-        raise AttncalcError(
-            f"{parts} stages do not divide {main.n_layers} layers",
-            give_one_of(possible, "--pp") if possible else "give other --virtual-stages",
-        )
-    layers = main.each_layer()
-    per = main.n_layers // parts
+    of_stages = cut(main.each_layer(), run.stage_layers.sizes)
     found = []
     for index in range(run.pp):
         held: list[Layers] = []
         for v in range(run.virtual_stages):
-            held += layers[(v * run.pp + index) * per :][:per]
+            held += of_stages[v * run.pp + index]
         groups = tuple(dataclasses.replace(layer, count=n) for layer, n in Counter(held).items())
         stack: Stack = dataclasses.replace(main, layers=groups)
         in_flight = (min(run.gradient_accumulation, run.pp - index), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 from ...attention.linear import GatedDeltaNet
 from ...attention.mamba import Mamba, Mamba2
@@ -12,11 +13,12 @@ from ...cost.training.classes import class_math, saves_more
 from ...cost.training.fits import VARIED
 from ...cost.training.setup import Training
 from ...cost.training.states import States
+from ...model import plural
 from ...units import BYTES, dtype, human
 from .figures import Answer
 
 # How the notes start that a default screen has, besides the first.
-_DECISIVE = ("warning", "Fewest", "The reference", "A pair", "In host", "Paged")
+_DECISIVE = ("warning", "Fewest", "The reference", "A pair", "In host", "Paged", "Pipeline")
 # Kinds with kernels of their own, the packages that have them, and how many times as much layers of
 # 13 classes saved without them (transformers 5.17 on an H200, 2 x 512 tokens).
 _WITHOUT_KERNELS = (
@@ -40,6 +42,7 @@ def train_notes(of: Answer) -> Iterator[str]:
     if of.auto and result.verdict != "fits":
         yield f"Not even the smallest {of.auto} is sure to fit."
     yield from _work_notes(of)
+    yield from _stage_notes(run)
     yield from _sharding_notes(run)
     if states.on_host:
         yield f"In host memory: {human(states.on_host, BYTES)} per GPU."
@@ -194,6 +197,19 @@ def _work_notes(of: Answer) -> Iterator[str]:
                 "warning: Autocast (--dtype bf16 --param-dtype fp32) has "
                 f"{half / of.time.peak:.0f} x the FLOP/s of fp32."
             )
+
+
+def _stage_notes(run: Training) -> Iterator[str]:
+    """Yield how the layers are cut into stages, if not equally."""
+    if run.pp == 1:
+        return
+    sizes, how = run.stage_layers
+    if len(set(sizes)) == 1:
+        return
+    (first, equal), *others = [(size, len([*equal])) for size, equal in groupby(sizes)]
+    words = [f"{plural(equal, 'stage')} of {plural(first, 'layer')}"]
+    words += [f"{number} of {size}" for size, number in others]
+    yield f"Pipeline: {', '.join(words)}; {how}."
 
 
 def _sharding_notes(run: Training) -> Iterator[str]:
