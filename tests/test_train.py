@@ -172,7 +172,7 @@ def test_a_pipeline_has_all_parameters_and_layers_once() -> None:
     ],
 )
 def test_stages_have_the_layers_that_the_trainer_gives_them(
-    model: str, options: dict[str, Any], sizes: tuple[int, ...]
+    model: str, options: TrainOptions, sizes: tuple[int, ...]
 ) -> None:
     run = read_train_request(model, options).run
     assert run.stage_layers.sizes == sizes

@@ -66,6 +66,8 @@ class Training:
     sequence_parallel: bool = False
     # ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights
     zero: int = 0
+    # whether each GPU gathers the full state dict beside its shard when a checkpoint is loaded
+    load_full_state_dict: bool = False
     gradient_accumulation: int = 1  # micro-batches of a step
     kernel: TrainingKernel = "flash"  # the attention kernel
     compile: bool = False  # element-wise operations are fused, and their results recomputed
@@ -117,6 +119,8 @@ class Training:
             why = "a pipeline accumulates whole gradients"
             problem = f"--zero {self.zero} cannot be combined with --pp {self.pp}: {why}"
             raise NotSupportedError(problem, "give --zero 1, or --fsdp")
+        if self.load_full_state_dict:
+            self._check_loading()
         if self.sequence_parallel and self.tp == 1:
             raise AttncalcError("--sequence-parallel needs --tp", "give --tp 2 or more")
         context = self.workload.context
@@ -134,6 +138,11 @@ class Training:
         if self.optimizer_in_backward and self.gradient_accumulation > 1:
             tip = "each micro-batch would make a step of its own: leave one of them out"
             raise clash("--optimizer-in-backward", "--gradient-accumulation", tip)
+        self._check_virtual_stages()
+        self.model.shard(self.tp)
+        self.stages  # noqa: B018 - raises the error of a pipeline with too many stages
+
+    def _check_virtual_stages(self) -> None:
         if self.virtual_stages > 1 and self.pp == 1:
             raise AttncalcError("--virtual-stages needs --pp", "give --pp 2 or more")
         if self.virtual_stages > 1 and self.gradient_accumulation % self.pp:
@@ -142,8 +151,21 @@ class Training:
             raise AttncalcError(
                 problem, f"give --gradient-accumulation {-(-n // self.pp) * self.pp}"
             )
-        self.model.shard(self.tp)
-        self.stages  # noqa: B018 - raises the error of a pipeline with too many stages
+
+    def _check_loading(self) -> None:
+        if not self.is_fsdp:
+            raise AttncalcError(
+                "--load-full-state-dict needs --fsdp", "give --fsdp, or leave it out"
+            )
+        for name in ("tp", "pp", "cp", "ep"):
+            if getattr(self, name) > 1:
+                raise clash("--load-full-state-dict", f"--{name}", "litgpt has FSDP alone")
+        if self.weights_dtype:
+            tip = "litgpt quantizes on one GPU only"
+            raise clash("--load-full-state-dict", "--weights-dtype", tip)
+        if "params" in self.offload:
+            tip = "how shards in host memory are loaded is not known"
+            raise clash("--load-full-state-dict", "--offload params", tip)
 
     def _check_experts(self) -> None:
         if not self.model.has_experts:

@@ -13,6 +13,7 @@ from ...cost.training.classes import class_math, saves_more
 from ...cost.training.fits import VARIED
 from ...cost.training.setup import Training
 from ...cost.training.states import States
+from ...cost.training.step import LOADING
 from ...model import plural
 from ...units import BYTES, dtype, human
 from .figures import Answer
@@ -93,6 +94,12 @@ def peak_sentences(of: Answer) -> list[str]:
     if copies_gradients:
         peak = f"Memory peaks during the {budget.peak.name}, with fp32 copies of the gradients."
     sentences = [peak]
+    if budget.peaks_at_loading:
+        sentences = [
+            f"Memory peaks during the {LOADING}: each GPU gathers all weights beside its shard, as "
+            "litgpt's FSDP does.",
+            f"A step peaks during the {budget.peak.name}.",
+        ]
     if run.pp > 1:
         sentences.append(f"Stage {budget.stage.number} of {run.pp} is the most loaded.")
     master = int(budget.states.master)
