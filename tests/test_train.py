@@ -187,6 +187,41 @@ def test_a_note_says_how_unequal_stages_are_cut(ask: Ask) -> None:
     assert "Pipeline" not in ask("train", "llama3-8b", "--pp", "4", "--full").out
 
 
+def test_an_apple_gpu_has_no_cuda_context_no_cublas_and_no_flash_kernel(ask: Ask) -> None:
+    result = train("llama3.2-1b", gpu="m3 max 64gb")
+    assert result.run.kernel == "math"  # SDPA on MPS, with gradients
+    assert int(result.budget.workspaces) == 0
+    assert result.low == result.budget.allocated  # nothing besides that is known
+    assert overhead(result.run) == (0, 0, 0)
+    flash = train("llama3.2-1b", gpu="m3 max 64gb", kernel="flash")
+    on_cuda = train("llama3.2-1b", gpu="a100-80gb")
+    # two workspaces of 4,096 KiB x 2 and 16 KiB x 8
+    assert on_cuda.budget.allocated - flash.budget.allocated == 2 * (4096 * 2 + 16 * 8) * 1024
+    screen = " ".join(ask("train", "llama3.2-1b", "--gpu", "m3 max 64gb").out.split())
+    assert "cuBLAS workspaces" not in screen
+    assert "allocator, CUDA context" not in screen
+    assert "warning: No training on an Apple GPU has been measured." in screen
+
+
+def test_no_change_on_an_apple_gpu_is_one_of_cuda_or_more_gpus() -> None:
+    asked = read_train_request("llama3.1-8b", {"gpu": "m3 max 64gb"}).asked
+    found = " ".join(change.flag for change in changes(asked))
+    assert found
+    for flag in ("--gpus", "--expandable-segments", "--kernel"):
+        assert flag not in found
+
+
+def test_a_list_of_gpus_says_that_apples_have_math_attention(ask: Ask) -> None:
+    screen = ask("train", "llama3.2-1b", "--gpu", "all").out
+    assert "GPUs without bf16 are counted in fp16, with efficient attention." in screen
+    assert "Apple GPUs are counted in bf16, with math attention." in screen
+
+
+def test_several_apple_gpus_are_refused() -> None:
+    error = refusal(train, "llama3.2-1b", gpu="m3 max 64gb", gpus=2)
+    assert "how several Apple GPUs train together is not known" in str(error)
+
+
 def test_an_interleaved_pipeline_keeps_the_papers_factor_more() -> None:
     # arXiv:2205.05198, appendix C: the first stage keeps L / p * p * (1 + (p - 1) / (p * m)) layers
     run = run_of("llama3-70b", gpus=4, pp=4, virtual_stages=5, gradient_accumulation=8)

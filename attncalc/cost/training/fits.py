@@ -72,7 +72,12 @@ class TrainResult(NamedTuple):
 
 
 def overhead(run: Training) -> tuple[int, int, int]:
-    """Return the bytes of CUDA context and NCCL: the least, the expected and the most."""
+    """Return the bytes of CUDA context and NCCL: the least, the expected and the most.
+
+    An Apple GPU has neither, and what Metal takes instead is not known.
+    """
+    if run.is_mps:
+        return 0, 0, 0
     if run.gpus == 1:
         return CONTEXT
     low, expected, high = (context + nccl for context, nccl in zip(CONTEXT, NCCL, strict=True))
@@ -403,7 +408,8 @@ def _chunked_loss(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 
 def _expandable(asked: Asked) -> Iterator[tuple[_Options, str]]:
-    if not asked.run.expandable_segments:
+    # they are those of CUDA's allocator
+    if not asked.run.expandable_segments and not asked.run.is_mps:
         yield {"expandable_segments": True}, "set PYTORCH_ALLOC_CONF"
 
 
@@ -417,7 +423,8 @@ def _no_upcast(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 
 def _flash(asked: Asked) -> Iterator[tuple[_Options, str]]:
-    if asked.run.kernel in ("math", "eager"):
+    # an Apple GPU has no flash kernel with gradients
+    if asked.run.kernel in ("math", "eager") and not asked.run.is_mps:
         has_sdpa = class_math(asked.run.model.model_type).has_sdpa
         yield (
             {"kernel": "flash"},

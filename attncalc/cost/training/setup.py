@@ -115,6 +115,7 @@ class Training:
                 f"--gpus {self.gpus} is not a multiple of {size}, the GPUs of one copy ({split})",
                 give_one_of([fewer, more] if fewer else [more], "--gpus"),
             )
+        self._check_device()
         if self.zero >= 2 and self.pp > 1 and not self.is_fsdp:
             why = "a pipeline accumulates whole gradients"
             problem = f"--zero {self.zero} cannot be combined with --pp {self.pp}: {why}"
@@ -141,6 +142,13 @@ class Training:
         self._check_virtual_stages()
         self.model.shard(self.tp)
         self.stages  # noqa: B018 - raises the error of a pipeline with too many stages
+
+    def _check_device(self) -> None:
+        if self.is_mps and self.gpus > 1:
+            raise NotSupportedError(
+                f"--gpus {self.gpus}: how several Apple GPUs train together is not known",
+                "give one GPU",
+            )
 
     def _check_virtual_stages(self) -> None:
         if self.virtual_stages > 1 and self.pp == 1:
@@ -180,6 +188,11 @@ class Training:
             if n % self.ep:
                 tip = give_one_of(_divisors(math.gcd(gpus, experts)), "--ep")
                 raise AttncalcError(f"--ep {self.ep} does not divide the {n} {what}", tip)
+
+    @property
+    def is_mps(self) -> bool:
+        """Return whether the run is on an Apple GPU, through torch's MPS backend."""
+        return self.gpu is not None and self.gpu.vendor == "Apple"
 
     @property
     def is_fsdp(self) -> bool:

@@ -149,12 +149,17 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
     }
     moments = tuple(_Moments(run, stage, model, held, saved, parts))
     cached = _cached(run, model, held, saved, _peak(moments))._replace(transposes=held.transposes)
-    is_hopper = run.gpu is not None and (run.gpu.compute_capability or (0,))[0] == 9
-    size_of_workspace = WORKSPACE_HOPPER if is_hopper else WORKSPACE
-    workspace = symbol("workspace", size_of_workspace, "bytes of a workspace of cuBLAS")
-    workspaces = quantity(2 * workspace)
     loading = _loading(run)
-    return StageBudget(stage, held, saved, parts, workspaces, moments, cached, loading)
+    return StageBudget(stage, held, saved, parts, _workspaces(run), moments, cached, loading)
+
+
+def _workspaces(run: Training) -> Quantity:
+    """Return the bytes of cuBLAS's workspaces; 0 on an Apple GPU, which has no cuBLAS."""
+    if run.is_mps:
+        return quantity(0)
+    is_hopper = run.gpu is not None and (run.gpu.compute_capability or (0,))[0] == 9
+    size = WORKSPACE_HOPPER if is_hopper else WORKSPACE
+    return quantity(2 * symbol("workspace", size, "bytes of a workspace of cuBLAS"))
 
 
 def _loading(run: Training) -> Quantity:

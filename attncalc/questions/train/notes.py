@@ -60,11 +60,7 @@ def train_notes(of: Answer) -> Iterator[str]:
     times = saves_more(run.model.model_type)
     if times > 1:
         yield f"warning: The layers of this class save about {times:g} x as much in transformers."
-    yield (
-        "The allocator reserves more than is allocated, the more the larger one tensor is "
-        "(measured on an H200); the CUDA context takes 0.14 to 0.75 GiB. --expandable-segments "
-        "narrows the range."
-    )
+    yield from _device_notes(run)
     if result.needs_one_length:
         yield (
             "warning: The batches are assumed to have one length, padded or packed. Varied "
@@ -73,6 +69,28 @@ def train_notes(of: Answer) -> Iterator[str]:
         )
     yield from run.workload.assumed
     yield from run.model.notes
+
+
+def _device_notes(run: Training) -> Iterator[str]:
+    """Yield what is needed besides what is allocated, on which device it is measured, and what is
+    not known.
+    """
+    if run.is_mps:
+        yield (
+            "warning: No training on an Apple GPU has been measured. It has no CUDA context and no "
+            "cuBLAS, so neither is counted. What Metal takes instead is not known: the range is "
+            "that of CUDA's allocator. Whether bitsandbytes runs there has not been checked."
+        )
+        yield (
+            "With gradients, SDPA on MPS keeps the scores of attention: --kernel math is its "
+            "default."
+        )
+        return
+    yield (
+        "The allocator reserves more than is allocated, the more the larger one tensor is "
+        "(measured on an H200); the CUDA context takes 0.14 to 0.75 GiB. --expandable-segments "
+        "narrows the range."
+    )
 
 
 def is_decisive(note: str) -> bool:

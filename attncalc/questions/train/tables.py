@@ -42,6 +42,8 @@ def budget_table(of: Answer, figures: Figures, *, with_parts: bool) -> Table:
     low = result.low - result.budget.allocated
     high = result.high - result.budget.allocated
     outside = "allocator, CUDA context"
+    if result.run.is_mps:
+        outside = "allocator"
     if result.run.gpus > 1:
         outside = "allocator, CUDA context, NCCL"
     rows += [
