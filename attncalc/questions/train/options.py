@@ -216,7 +216,7 @@ class MemoryOptions(TrainingOptions, total=False):
             fa3="flash",
         ),
         "Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without bf16 "
-        "efficient; without SDPA eager.",
+        "efficient; on an Apple GPU math; without SDPA eager.",
         With(also="--attn-implementation --attn-impl"),
     ]
     compile: Annotated[
