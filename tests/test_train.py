@@ -149,6 +149,79 @@ def test_a_pipeline_has_all_parameters_and_layers_once() -> None:
     assert [stage.is_first for stage in run.stages] == [True, False, False, False]
 
 
+@each(
+    ("model", "options", "sizes"),
+    [
+        # Megatron-Bridge's layout of DeepSeek-V3: 15 x 4 + 1 = 61
+        ("deepseek-v3", {"pp": 16}, (4,) * 15 + (1,)),
+        # 7 x 8 + 5 = 61
+        ("deepseek-v3", {"pp": 8}, (8,) * 7 + (5,)),
+        # embedding and loss count as layers: (126 + 2) / 8 = 16
+        ("llama3.1-405b", {"pp": 8}, (15, *(16,) * 6, 15)),
+        ("llama3-8b", {"pp": 4}, (8, 8, 8, 8)),
+        # 3 x 11 > 32 leaves the last stage none, so no smaller last stage: 32 = 8 x 3 + 4 x 2
+        ("llama3-8b", {"pp": 12}, (3,) * 8 + (2,) * 4),
+        # torchtitan: 32 + 2 = 9 + 9 + 8 + 8, less one in the first and the last
+        ("llama3-8b", {"pp": 4, "fsdp": True}, (8, 9, 8, 7)),
+        # 16 GPUs with 2 virtual stages: (126 + 2) / 32 = 4
+        (
+            "llama3.1-405b",
+            {"pp": 16, "virtual_stages": 2, "gradient_accumulation": 16},
+            (3, *(4,) * 30, 3),
+        ),
+    ],
+)
+def test_stages_have_the_layers_that_the_trainer_gives_them(
+    model: str, options: TrainOptions, sizes: tuple[int, ...]
+) -> None:
+    run = read_train_request(model, options).run
+    assert run.stage_layers.sizes == sizes
+    held = [stage.model.main.n_layers for stage in run.stages]
+    assert held == [sum(sizes[i :: run.pp]) for i in range(run.pp)]
+    assert sum(held) == run.model.main.n_layers
+
+
+def test_a_note_says_how_unequal_stages_are_cut(ask: Ask) -> None:
+    screen = " ".join(ask("train", "llama3.1-405b", "--pp", "8").out.split())
+    assert "Pipeline: 1 stage of 15 layers, 6 of 16, 1 of 15; so Megatron cuts with" in screen
+    assert "Pipeline" not in ask("train", "llama3-8b", "--pp", "4", "--full").out
+
+
+def test_an_apple_gpu_has_no_cuda_context_no_cublas_and_no_flash_kernel(ask: Ask) -> None:
+    result = train("llama3.2-1b", gpu="m3 max 64gb")
+    assert result.run.kernel == "math"  # SDPA on MPS, with gradients
+    assert int(result.budget.workspaces) == 0
+    assert result.low == result.budget.allocated  # nothing besides that is known
+    assert overhead(result.run) == (0, 0, 0)
+    flash = train("llama3.2-1b", gpu="m3 max 64gb", kernel="flash")
+    on_cuda = train("llama3.2-1b", gpu="a100-80gb")
+    # two workspaces of 4,096 KiB x 2 and 16 KiB x 8
+    assert on_cuda.budget.allocated - flash.budget.allocated == 2 * (4096 * 2 + 16 * 8) * 1024
+    screen = " ".join(ask("train", "llama3.2-1b", "--gpu", "m3 max 64gb").out.split())
+    assert "cuBLAS workspaces" not in screen
+    assert "allocator, CUDA context" not in screen
+    assert "warning: No training on an Apple GPU has been measured." in screen
+
+
+def test_no_change_on_an_apple_gpu_is_one_of_cuda_or_more_gpus() -> None:
+    asked = read_train_request("llama3.1-8b", {"gpu": "m3 max 64gb"}).asked
+    found = " ".join(change.flag for change in changes(asked))
+    assert found
+    for flag in ("--gpus", "--expandable-segments", "--kernel"):
+        assert flag not in found
+
+
+def test_a_list_of_gpus_says_that_apples_have_math_attention(ask: Ask) -> None:
+    screen = ask("train", "llama3.2-1b", "--gpu", "all").out
+    assert "GPUs without bf16 are counted in fp16, with efficient attention." in screen
+    assert "Apple GPUs are counted in bf16, with math attention." in screen
+
+
+def test_several_apple_gpus_are_refused() -> None:
+    error = refusal(train, "llama3.2-1b", gpu="m3 max 64gb", gpus=2)
+    assert "how several Apple GPUs train together is not known" in str(error)
+
+
 def test_an_interleaved_pipeline_keeps_the_papers_factor_more() -> None:
     # arXiv:2205.05198, appendix C: the first stage keeps L / p * p * (1 + (p - 1) / (p * m)) layers
     run = run_of("llama3-70b", gpus=4, pp=4, virtual_stages=5, gradient_accumulation=8)
@@ -432,7 +505,7 @@ def test_each_change_makes_it_fit() -> None:
     ("options", "message"),
     [
         ({"tp": 3}, "tp=3 does not divide 32 query heads"),
-        ({"pp": 5}, "5 stages do not divide 32 layers"),
+        ({"pp": 33}, "33 stages of 32 layers: a stage would have no layer"),
         ({"gpus": 6, "tp": 4}, "gpus=6 is not a multiple of 4"),
         ({"gpus": 8, "zero": 2, "pp": 2}, "zero=2 cannot be combined with pp=2"),
         ({"lora": "r=8,targets=q+x"}, "has no matrix 'x'"),
@@ -553,8 +626,14 @@ def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it(
             {"tp": 8, "cp": 2, "sequence_parallel": True, "context": 4100},
             "give -c 4112",
         ),
-        ("llama3-8b", {"pp": 3}, "give pp=1, 2, 4, 8, 16 or 32"),
-        ("llama3-8b", {"pp": 3, "virtual_stages": 8, "gradient_accumulation": 3}, "give pp=2 or 4"),
+        ("llama3-8b", {"pp": 33}, "give pp=32 or less"),
+        # (32 + 2) / 2: torchtitan's embedding and head take the places of a layer each
+        ("llama3-8b", {"pp": 18, "fsdp": True}, "give pp=17 or less"),
+        (
+            "llama3-8b",
+            {"pp": 5, "virtual_stages": 8, "gradient_accumulation": 5},
+            "give pp=4 or less",
+        ),
         ("mixtral-8x7b", {"gpus": 6, "ep": 4}, "give ep=1 or 2"),
         ("mixtral-8x7b", {"gpus": 32, "ep": 16}, "give ep=1, 2, 4 or 8"),
     ],

@@ -1,9 +1,11 @@
 """What training costs, against measured runs and other calculators' expressions."""
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
+from asking import Ask, refusal
 from tables import each
 from training_runs import (
     ON_A_GPU,
@@ -17,7 +19,7 @@ from training_runs import (
     runs_on_a_gpu,
 )
 
-from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load
+from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load, train
 from attncalc.cost.params import params
 from attncalc.cost.training.fits import reserved, train_result
 from attncalc.cost.training.setup import Training
@@ -167,6 +169,59 @@ def test_falcon_40b_in_nf4_failed_since_an_older_bitsandbytes_keeps_inputs() -> 
     for row in rows:
         newer = {**row, "options": {**row["options"], "bitsandbytes": "0.43.2"}}
         assert train_result(published_run(newer), plain=True).verdict == "fits"
+
+
+def test_litgpts_fsdp_gathers_all_weights_when_it_loads(ask: Ask) -> None:
+    n = int(params(load("falcon-40b")).total)
+    # a copy of all weights in bf16 and the shard of one of 4 GPUs
+    loading = 2 * n * 5 // 4
+    options = "--gpu 4xa100-40gb --fsdp --lora r=8,targets=qkv --param-dtype bf16 -c 1079"
+    command = ["train", "falcon-40b", *options.split(), "--recompute", "full"]
+    step = json.loads(ask(*command, "--json").out)
+    loaded = json.loads(ask(*command, "--load-full-state-dict", "--json").out)
+    assert (step["verdict"], loaded["verdict"]) == ("fits", "does_not_fit")
+    assert loaded["values"]["loading"] == loaded["values"]["allocated"] == loading
+    assert step["values"]["loading"] is None
+    assert loaded["peak"] == "loading of the checkpoint"
+    assert loaded["moments"][0] == {"name": "loading of the checkpoint", "bytes": loading}
+    assert loaded["moments"][1:] == step["moments"]
+    screen = ask(*command, "--load-full-state-dict").out
+    assert "full state dict and shard       96.17 GiB" in screen
+    assert "Memory peaks during the loading of the checkpoint" in screen
+
+
+def test_a_step_that_needs_more_than_loading_stays_the_peak() -> None:
+    row = PUBLISHED["litgpt"]["rows"][-2]
+    assert row["options"]["load_full_state_dict"]
+    assert train_result(published_run(row)).budget.peaks_at_loading
+    # logits in fp32 of 32 x 4,096 tokens and 32,000 words are 16.8 GB, and loss and gradient more:
+    # loading needs 2 x 13.0 GB x 5 / 4 = 32.5 GB
+    options = {**row["options"], "context": 4096, "batch": 32}
+    longer = train_result(published_run({**row, "options": options}))
+    assert not longer.budget.peaks_at_loading
+    del options["load_full_state_dict"]
+    step = train_result(published_run({**row, "options": options}))
+    assert (longer.low, longer.expected, longer.high) == (step.low, step.expected, step.high)
+
+
+@each(
+    ("options", "message"),
+    [
+        ({}, "load_full_state_dict needs fsdp"),
+        ({"zero": 3}, "load_full_state_dict needs fsdp"),
+        ({"fsdp": True, "tp": 2}, "load_full_state_dict cannot be combined with tp"),
+        (
+            {"fsdp": True, "lora": "r=8", "weights_dtype": "nf4"},
+            "load_full_state_dict cannot be combined with weights_dtype",
+        ),
+        (
+            {"fsdp": True, "offload": "params"},
+            "load_full_state_dict cannot be combined with offload='params'",
+        ),
+    ],
+)
+def test_a_full_state_dict_needs_fsdp_alone(options: dict[str, Any], message: str) -> None:
+    assert message in str(refusal(train, "llama3-8b", gpus=4, load_full_state_dict=True, **options))
 
 
 def test_litgpts_steps_on_one_gpu_allocate_3_to_9_percent_more_than_predicted() -> None:

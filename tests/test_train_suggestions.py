@@ -12,6 +12,7 @@ from asking import Ask
 from tables import each
 
 from attncalc import preset_names
+from attncalc.config.gpus import gpu as gpu_of
 from attncalc.config.gpus import gpu_names
 from attncalc.cost.training.fits import train_result
 from attncalc.questions.train.answer import request_answer
@@ -176,7 +177,11 @@ def test_a_row_of_all_gpus_is_the_answer_for_that_gpu(ask: Ask, options: dict[st
     rows = {
         row["gpu"]: row for row in ask("train", *words, "--gpu", "all", "--json").document["layers"]
     }
-    assert rows.keys() == {*gpu_names()}
+    # several Apple GPUs are an error
+    excluded = {
+        name for name in gpu_names() if "gpus" in options and gpu_of(name).vendor == "Apple"
+    }
+    assert rows.keys() == {*gpu_names()} - excluded
     for name in ("quadro-rtx-6000", *Random(1).sample(sorted(rows), 4)):
         typed = ask("train", *words, "--gpu", name, "--json").document
         figures = {figure["name"]: figure["value"] for figure in rows[name]["results"]}

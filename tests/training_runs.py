@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attncalc import ModelSpec, Workload, load, preset_names
-from attncalc.cost.params import params
 from attncalc.cost.training.fits import VARIED, reserved, train_result
 from attncalc.cost.training.setup import Lora, Training
 from attncalc.cost.training.step import most_loaded, stage_budget
@@ -139,19 +138,11 @@ class Answered(NamedTuple):
 
 
 def litgpt_runs() -> Iterator[Answered]:
-    """Yield litgpt's runs.
-
-    Before the first step, FSDP gathers all weights on each GPU beside its shard: lightning's
-    load_raw calls `_get_full_state_dict_context(module, rank0_only=False)`
-    (lightning/fabric/strategies/fsdp.py).
-    """
+    """Yield litgpt's runs."""
     for row in PUBLISHED["litgpt"]["rows"]:
         run = published_run(row)
         result = train_result(run, plain=True)
         allocated, verdict = result.budget.allocated, str(result.verdict)
-        loaded = 2 * int(params(run.model).total) * (run.gpus + 1) // run.gpus
-        if run.gpus > 1 and run.gpu and loaded > allocated:
-            allocated, verdict = loaded, "fits" if loaded < run.gpu.memory else "does_not_fit"
         options = row["options"]
         words = [
             f"{options['batch']} x {options['context']:,}",

@@ -55,7 +55,7 @@ class TrainResult(NamedTuple):
     def needs_one_length(self) -> bool:
         """Return whether a run that fits may not fit if its batches have varied lengths."""
         gpu = self.run.gpu
-        most = self.budget.allocated * VARIED // 100 + overhead(self.run)[2]
+        most = self.budget.allocated_in_step * VARIED // 100 + overhead(self.run)[2]
         return (
             self.verdict == "fits"
             and not self.run.expandable_segments
@@ -72,17 +72,31 @@ class TrainResult(NamedTuple):
 
 
 def overhead(run: Training) -> tuple[int, int, int]:
-    """Return the bytes of CUDA context and NCCL: the least, the expected and the most."""
+    """Return the bytes of CUDA context and NCCL: the least, the expected and the most.
+
+    An Apple GPU has neither, and what Metal takes instead is not known.
+    """
+    if run.is_mps:
+        return 0, 0, 0
     if run.gpus == 1:
         return CONTEXT
     low, expected, high = (context + nccl for context, nccl in zip(CONTEXT, NCCL, strict=True))
     return low, expected, high
 
 
-def reserved(run: Training, allocated: int, largest: int, cached: Cached) -> tuple[int, int, int]:
+def reserved(
+    run: Training, allocated: int, largest: int, cached: Cached, loading: int = 0
+) -> tuple[int, int, int]:
     """Return the bytes that the allocator reserves: the least, the expected and the most.
 
     Short of memory, it frees blocks that it only holds, if nothing lies in their segments.
+
+    Args:
+        run: The run.
+        allocated: Bytes that tensors hold in a step.
+        largest: Bytes of the largest tensor of a step.
+        cached: What the allocator holds besides in a step.
+        loading: Bytes that tensors hold while a checkpoint is loaded.
     """
     percents = EXPANDABLE if run.expandable_segments else ALLOCATOR
     low, expected, high = (allocated * percent // 100 for percent in percents)
@@ -95,12 +109,18 @@ def reserved(run: Training, allocated: int, largest: int, cached: Cached) -> tup
         expected += more
     for more in filter(None, cached[1:]):
         high += more
+    if int(loading) > int(allocated):
+        at_loading = (loading * percent // 100 for percent in percents)
+        in_step = (low, expected, high)
+        low, expected, high = (max(pair, key=int) for pair in zip(at_loading, in_step, strict=True))
     return low, expected, high
 
 
 def train_result(run: Training, *, plain: bool = False) -> TrainResult:
     budget = most_loaded(run, plain=plain)
-    reserves = reserved(run, budget.allocated, budget.largest, budget.cached)
+    reserves = reserved(
+        run, budget.allocated_in_step, budget.largest, budget.cached, budget.loading
+    )
     needed = [size + outside for size, outside in zip(reserves, overhead(run), strict=True)]
     verdict: Verdict | None = None
     if run.gpu:
@@ -388,7 +408,8 @@ def _chunked_loss(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 
 def _expandable(asked: Asked) -> Iterator[tuple[_Options, str]]:
-    if not asked.run.expandable_segments:
+    # they are those of CUDA's allocator
+    if not asked.run.expandable_segments and not asked.run.is_mps:
         yield {"expandable_segments": True}, "set PYTORCH_ALLOC_CONF"
 
 
@@ -402,7 +423,8 @@ def _no_upcast(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 
 def _flash(asked: Asked) -> Iterator[tuple[_Options, str]]:
-    if asked.run.kernel in ("math", "eager"):
+    # an Apple GPU has no flash kernel with gradients
+    if asked.run.kernel in ("math", "eager") and not asked.run.is_mps:
         has_sdpa = class_math(asked.run.model.model_type).has_sdpa
         yield (
             {"kernel": "flash"},

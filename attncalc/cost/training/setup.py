@@ -10,6 +10,7 @@ from typing import Literal
 
 from ...attention.kind import give_one_of
 from ...attention.saved import TrainingKernel
+from ...engines.pipeline import cut
 from ...engines.switches import Version, until
 from ...errors import AttncalcError, NotSupportedError, clash
 from ...hardware import Gpu
@@ -18,6 +19,7 @@ from ...records import NamedTuple, dataclass
 from ...units import dtype
 from ...workload import Workload
 from .optimizers import OPTIMIZERS, Optimizer
+from .pipeline import StageLayers, most_stages, stage_layers
 
 Loss = Literal["full", "compiled", "chunked", "fused"]
 Stepping = Literal["fused", "foreach", "loop"]
@@ -64,6 +66,8 @@ class Training:
     sequence_parallel: bool = False
     # ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights
     zero: int = 0
+    # whether each GPU gathers the full state dict beside its shard when a checkpoint is loaded
+    load_full_state_dict: bool = False
     gradient_accumulation: int = 1  # micro-batches of a step
     kernel: TrainingKernel = "flash"  # the attention kernel
     compile: bool = False  # element-wise operations are fused, and their results recomputed
@@ -111,10 +115,13 @@ class Training:
                 f"--gpus {self.gpus} is not a multiple of {size}, the GPUs of one copy ({split})",
                 give_one_of([fewer, more] if fewer else [more], "--gpus"),
             )
+        self._check_device()
         if self.zero >= 2 and self.pp > 1 and not self.is_fsdp:
             why = "a pipeline accumulates whole gradients"
             problem = f"--zero {self.zero} cannot be combined with --pp {self.pp}: {why}"
             raise NotSupportedError(problem, "give --zero 1, or --fsdp")
+        if self.load_full_state_dict:
+            self._check_loading()
         if self.sequence_parallel and self.tp == 1:
             raise AttncalcError("--sequence-parallel needs --tp", "give --tp 2 or more")
         context = self.workload.context
@@ -132,6 +139,18 @@ class Training:
         if self.optimizer_in_backward and self.gradient_accumulation > 1:
             tip = "each micro-batch would make a step of its own: leave one of them out"
             raise clash("--optimizer-in-backward", "--gradient-accumulation", tip)
+        self._check_virtual_stages()
+        self.model.shard(self.tp)
+        self.stages  # noqa: B018 - raises the error of a pipeline with too many stages
+
+    def _check_device(self) -> None:
+        if self.is_mps and self.gpus > 1:
+            raise NotSupportedError(
+                f"--gpus {self.gpus}: how several Apple GPUs train together is not known",
+                "give one GPU",
+            )
+
+    def _check_virtual_stages(self) -> None:
         if self.virtual_stages > 1 and self.pp == 1:
             raise AttncalcError("--virtual-stages needs --pp", "give --pp 2 or more")
         if self.virtual_stages > 1 and self.gradient_accumulation % self.pp:
@@ -140,8 +159,21 @@ class Training:
             raise AttncalcError(
                 problem, f"give --gradient-accumulation {-(-n // self.pp) * self.pp}"
             )
-        self.model.shard(self.tp)
-        self.stages  # noqa: B018 - raises the error of a pipeline that does not divide
+
+    def _check_loading(self) -> None:
+        if not self.is_fsdp:
+            raise AttncalcError(
+                "--load-full-state-dict needs --fsdp", "give --fsdp, or leave it out"
+            )
+        for name in ("tp", "pp", "cp", "ep"):
+            if getattr(self, name) > 1:
+                raise clash("--load-full-state-dict", f"--{name}", "litgpt has FSDP alone")
+        if self.weights_dtype:
+            tip = "litgpt quantizes on one GPU only"
+            raise clash("--load-full-state-dict", "--weights-dtype", tip)
+        if "params" in self.offload:
+            tip = "how shards in host memory are loaded is not known"
+            raise clash("--load-full-state-dict", "--offload params", tip)
 
     def _check_experts(self) -> None:
         if not self.model.has_experts:
@@ -156,6 +188,11 @@ class Training:
             if n % self.ep:
                 tip = give_one_of(_divisors(math.gcd(gpus, experts)), "--ep")
                 raise AttncalcError(f"--ep {self.ep} does not divide the {n} {what}", tip)
+
+    @property
+    def is_mps(self) -> bool:
+        """Return whether the run is on an Apple GPU, through torch's MPS backend."""
+        return self.gpu is not None and self.gpu.vendor == "Apple"
 
     @property
     def is_fsdp(self) -> bool:
@@ -263,6 +300,18 @@ class Training:
         """Return the stages of the pipeline; one if there is none."""
         return stages(self)
 
+    @property
+    def stage_layers(self) -> StageLayers:
+        """Return the layers of each stage, with --virtual-stages of each virtual one.
+
+        Raises AttncalcError if there are fewer layers than stages.
+        """
+        layers = self.model.main.n_layers
+        most = most_stages(layers, is_fsdp=self.is_fsdp) // self.virtual_stages
+        tip = f"give --pp {most} or less" if most > 1 else "give fewer --virtual-stages"
+        parts = self.pp * self.virtual_stages
+        return stage_layers(layers, parts, tip, is_fsdp=self.is_fsdp)
+
     def with_workload(self, **changes: int | str) -> "Training":
         """Return the run with another micro-batch, of so many examples, or another context or
         recomputation.
@@ -295,7 +344,7 @@ def stages(run: Training) -> tuple[Stage, ...]:
     times those of its layers for p micro-batches (arXiv:2205.05198, appendix C; Megatron-LM's
     theoretical_memory_usage.py).
 
-    Raises AttncalcError if the stages do not divide the layers.
+    Raises AttncalcError if there are fewer layers than stages.
     """
     model = run.model.shard(run.tp)
     if run.pp == 1:
@@ -303,22 +352,12 @@ def stages(run: Training) -> tuple[Stage, ...]:
     if len(model.stacks) > 1:
         raise NotSupportedError("--pp does not support a model with an encoder", "leave out --pp")
     main = model.main
-    parts = run.pp * run.virtual_stages
-    if main.n_layers % parts:
-        # --virtual-stages needs --pp 2 or more
-        every = _divisors(main.n_layers)[min(1, run.virtual_stages - 1) :]
-        possible = [n for n in every if main.n_layers // n % run.virtual_stages == 0]
-        raise AttncalcError(
-            f"{parts} stages do not divide {main.n_layers} layers",
-            give_one_of(possible, "--pp") if possible else "give other --virtual-stages",
-        )
-    layers = main.each_layer()
-    per = main.n_layers // parts
+    of_stages = cut(main.each_layer(), run.stage_layers.sizes)
     found = []
     for index in range(run.pp):
         held: list[Layers] = []
         for v in range(run.virtual_stages):
-            held += layers[(v * run.pp + index) * per :][:per]
+            held += of_stages[v * run.pp + index]
         groups = tuple(dataclasses.replace(layer, count=n) for layer, n in Counter(held).items())
         stack: Stack = dataclasses.replace(main, layers=groups)
         in_flight = (min(run.gradient_accumulation, run.pp - index), 1)

@@ -22,6 +22,7 @@ from ...quantity import (
 )
 from ...records import NamedTuple
 from ...units import MIB, dtype
+from ..params import params
 from .activations import SHARED_MASK, LayerSaved, StageSaved, kept_parts, stage_saved
 from .classes import class_math
 from .setup import CHUNKS, Stage, Training
@@ -38,6 +39,7 @@ DEEPSPEED_LIVE = 10**9
 DEEPSPEED_GROUP = 10**9
 
 
+LOADING = "loading of the checkpoint"
 LOSS = "backward pass of the loss"
 GRADIENTS = "gradients"
 
@@ -84,10 +86,12 @@ class StageBudget(NamedTuple):
     workspaces: Quantity  # bytes of cuBLAS's workspaces
     moments: tuple[StepMoment, ...]  # the moments that may be the peak
     cached: Cached  # what the allocator holds at the peak besides
+    # Bytes while a checkpoint is loaded, of the full state dict and a shard; 0 if not asked for
+    loading: Quantity
 
     @property
     def peak(self) -> StepMoment:
-        """Return the moment with the most bytes."""
+        """Return the moment of a step with the most bytes."""
         return _peak(self.moments)
 
     @property
@@ -102,9 +106,19 @@ class StageBudget(NamedTuple):
         return self.resident + int(self.workspaces)
 
     @property
+    def allocated_in_step(self) -> int:
+        """Return the most bytes that tensors hold in a step."""
+        return self.always + self.peak.size
+
+    @property
+    def peaks_at_loading(self) -> bool:
+        """Return whether tensors hold more while a checkpoint is loaded than in a step."""
+        return int(self.loading) > self.allocated_in_step
+
+    @property
     def allocated(self) -> int:
         """Return the most bytes that tensors hold: what torch.cuda.max_memory_allocated counts."""
-        return self.always + self.peak.size
+        return max(self.allocated_in_step, int(self.loading))
 
     @property
     def largest(self) -> int:
@@ -135,10 +149,34 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
     }
     moments = tuple(_Moments(run, stage, model, held, saved, parts))
     cached = _cached(run, model, held, saved, _peak(moments))._replace(transposes=held.transposes)
+    loading = _loading(run)
+    return StageBudget(stage, held, saved, parts, _workspaces(run), moments, cached, loading)
+
+
+def _workspaces(run: Training) -> Quantity:
+    """Return the bytes of cuBLAS's workspaces; 0 on an Apple GPU, which has no cuBLAS."""
+    if run.is_mps:
+        return quantity(0)
     is_hopper = run.gpu is not None and (run.gpu.compute_capability or (0,))[0] == 9
-    size_of_workspace = WORKSPACE_HOPPER if is_hopper else WORKSPACE
-    workspace = symbol("workspace", size_of_workspace, "bytes of a workspace of cuBLAS")
-    return StageBudget(stage, held, saved, parts, quantity(2 * workspace), moments, cached)
+    size = WORKSPACE_HOPPER if is_hopper else WORKSPACE
+    return quantity(2 * symbol("workspace", size, "bytes of a workspace of cuBLAS"))
+
+
+def _loading(run: Training) -> Quantity:
+    """Return the bytes that a GPU holds while a checkpoint is loaded; 0 if it is not loaded whole.
+
+    lightning's FSDP gathers all weights on each GPU, beside its shard: load_raw has the full state
+    dict with rank0_only=False (lightning/fabric/strategies/fsdp.py, _load_raw_module_state).
+    """
+    if not run.load_full_state_dict or run.ranks == 1:
+        return quantity(0)
+    stored = run.dtype if run.lora else run.param_dtype
+    n = symbol("N", int(params(run.model).total), "parameters of the model")
+    size = symbol("bytes", dtype(stored).bits // 8, f"bytes of a weight in {stored}")
+    whole = n * size
+    return quantity(
+        whole + ceil_div(whole, symbol("gpus", run.ranks, "GPUs that share the weights"))
+    )
 
 
 def _peak(moments: tuple[StepMoment, ...]) -> StepMoment:

@@ -50,11 +50,17 @@ FIGURES = FigureRows(
     activations_at_peak=FigureRow("activations", BYTES, "activations that are held at the peak"),
     references=FigureRow("reference model", BYTES, "weights of frozen copies of the model"),
     communication=FigureRow("communication", BYTES, "buffers of collective operations"),
+    loading=FigureRow(
+        "full state dict and shard",
+        BYTES,
+        "what a GPU holds while a checkpoint is loaded",
+        "without --load-full-state-dict",
+    ),
     workspaces=FigureRow("cuBLAS workspaces", BYTES, "workspaces of cuBLAS, which torch allocates"),
     allocated=FigureRow(
         "allocated at the peak",
         BYTES,
-        "the most that tensors hold: torch.cuda.max_memory_allocated",
+        "the most that tensors hold, in a step or at loading: torch.cuda.max_memory_allocated",
         source=SUM,
     ),
     needed_low=FigureRow(
@@ -187,12 +193,18 @@ def _peak_values(budget: StageBudget) -> Values:
         "gradients_at_peak": at_peak["gradients"],
         "activations_at_peak": at_peak["activations"],
         "workspaces": budget.workspaces,
-        "allocated": _allocated(budget),
+        "loading": _loading(budget),
+        "allocated": _loading(budget) if budget.peaks_at_loading else _allocated_in_step(budget),
     }
 
 
-def _allocated(budget: StageBudget) -> Quantity:
-    """Return the bytes that tensors hold at the peak, as the sum of what has a name."""
+def _loading(budget: StageBudget) -> Quantity | None:
+    """Return the bytes while a checkpoint is loaded; None if they are not asked for."""
+    return budget.loading or None
+
+
+def _allocated_in_step(budget: StageBudget) -> Quantity:
+    """Return the bytes that tensors hold at the peak of a step, as the sum of what has a name."""
     states = budget.states
     parts = [
         ("weights", _weights(states), "bytes of the weights"),
@@ -226,9 +238,12 @@ def _needed_values(result: TrainResult) -> Values:
             budget.cached.transposes, "transposes", "bytes of transposed copies of weights in fp8"
         ),
     )
-    allocated = named(_allocated(budget), "allocated", "bytes allocated at the peak")
+    allocated = named(
+        _allocated_in_step(budget), "allocated", "bytes allocated at the peak of a step"
+    )
+    loading = named(budget.loading, "loading", "bytes allocated while a checkpoint is loaded")
     largest = symbol("largest_tensor", budget.largest, "bytes of the largest tensor")
-    reserves = reserved(run, allocated, largest, cached)
+    reserves = reserved(run, allocated, largest, cached, loading)
     low, expected, high = (
         quantity(size + symbol("context", outside, "bytes of CUDA context and NCCL"))
         for size, outside in zip(reserves, overhead(run), strict=True)

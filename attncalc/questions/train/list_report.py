@@ -3,7 +3,7 @@ train.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...cost.training.fits import Change
 from ...cost.training.setup import WAYS, Training
@@ -29,6 +29,18 @@ from .report import train_extra
 _MOST_MODELS = 5
 
 
+def _other_gpus(answers: Sequence[Answer], as_asked: Training) -> Iterator[str]:
+    """Yield which GPUs compute in another dtype, or with another attention kernel."""
+    others = set[tuple[str, str, str]]()
+    for of in answers:
+        run = of.result.run
+        if (run.dtype, run.kernel) != (as_asked.dtype, as_asked.kernel):
+            which = "Apple GPUs" if run.is_mps else "GPUs without bf16"
+            others.add((which, run.dtype, run.kernel))
+    for which, dtype, kernel in sorted(others, reverse=True):
+        yield f"{which} are counted in {dtype}, with {kernel} attention."
+
+
 def gpus_report(answers: Sequence[Answer], as_asked: Training, *, full: bool = False) -> Report:
     """Return one row per GPU: what the run needs there, with the longest context or largest batch
     if asked for.
@@ -41,11 +53,7 @@ def gpus_report(answers: Sequence[Answer], as_asked: Training, *, full: bool = F
     rows = rows_of(layers)
     for row, of in zip(rows, by_memory, strict=True):
         row["most"] = of.most
-    others = {(of.result.run.dtype, of.result.run.kernel) for of in answers}
-    notes = [
-        f"GPUs without bf16 are counted in {dtype}, with {kernel} attention."
-        for dtype, kernel in others - {(as_asked.dtype, as_asked.kernel)}
-    ]
+    notes = [*_other_gpus(answers, as_asked)]
     if not full:
         notes.append(GROUPED)
     verdicts = [row["verdict"] for row in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 
 from ...attention.linear import GatedDeltaNet
 from ...attention.mamba import Mamba, Mamba2
@@ -12,11 +13,13 @@ from ...cost.training.classes import class_math, saves_more
 from ...cost.training.fits import VARIED
 from ...cost.training.setup import Training
 from ...cost.training.states import States
+from ...cost.training.step import LOADING
+from ...model import plural
 from ...units import BYTES, dtype, human
 from .figures import Answer
 
 # How the notes start that a default screen has, besides the first.
-_DECISIVE = ("warning", "Fewest", "The reference", "A pair", "In host", "Paged")
+_DECISIVE = ("warning", "Fewest", "The reference", "A pair", "In host", "Paged", "Pipeline")
 # Kinds with kernels of their own, the packages that have them, and how many times as much layers of
 # 13 classes saved without them (transformers 5.17 on an H200, 2 x 512 tokens).
 _WITHOUT_KERNELS = (
@@ -40,6 +43,7 @@ def train_notes(of: Answer) -> Iterator[str]:
     if of.auto and result.verdict != "fits":
         yield f"Not even the smallest {of.auto} is sure to fit."
     yield from _work_notes(of)
+    yield from _stage_notes(run)
     yield from _sharding_notes(run)
     if states.on_host:
         yield f"In host memory: {human(states.on_host, BYTES)} per GPU."
@@ -56,11 +60,7 @@ def train_notes(of: Answer) -> Iterator[str]:
     times = saves_more(run.model.model_type)
     if times > 1:
         yield f"warning: The layers of this class save about {times:g} x as much in transformers."
-    yield (
-        "The allocator reserves more than is allocated, the more the larger one tensor is "
-        "(measured on an H200); the CUDA context takes 0.14 to 0.75 GiB. --expandable-segments "
-        "narrows the range."
-    )
+    yield from _device_notes(run)
     if result.needs_one_length:
         yield (
             "warning: The batches are assumed to have one length, padded or packed. Varied "
@@ -69,6 +69,28 @@ def train_notes(of: Answer) -> Iterator[str]:
         )
     yield from run.workload.assumed
     yield from run.model.notes
+
+
+def _device_notes(run: Training) -> Iterator[str]:
+    """Yield what is needed besides what is allocated, on which device it is measured, and what is
+    not known.
+    """
+    if run.is_mps:
+        yield (
+            "warning: No training on an Apple GPU has been measured. It has no CUDA context and no "
+            "cuBLAS, so neither is counted. What Metal takes instead is not known: the range is "
+            "that of CUDA's allocator. Whether bitsandbytes runs there has not been checked."
+        )
+        yield (
+            "With gradients, SDPA on MPS keeps the scores of attention: --kernel math is its "
+            "default."
+        )
+        return
+    yield (
+        "The allocator reserves more than is allocated, the more the larger one tensor is "
+        "(measured on an H200); the CUDA context takes 0.14 to 0.75 GiB. --expandable-segments "
+        "narrows the range."
+    )
 
 
 def is_decisive(note: str) -> bool:
@@ -90,6 +112,12 @@ def peak_sentences(of: Answer) -> list[str]:
     if copies_gradients:
         peak = f"Memory peaks during the {budget.peak.name}, with fp32 copies of the gradients."
     sentences = [peak]
+    if budget.peaks_at_loading:
+        sentences = [
+            f"Memory peaks during the {LOADING}: each GPU gathers all weights beside its shard, as "
+            "litgpt's FSDP does.",
+            f"A step peaks during the {budget.peak.name}.",
+        ]
     if run.pp > 1:
         sentences.append(f"Stage {budget.stage.number} of {run.pp} is the most loaded.")
     master = int(budget.states.master)
@@ -194,6 +222,19 @@ def _work_notes(of: Answer) -> Iterator[str]:
                 "warning: Autocast (--dtype bf16 --param-dtype fp32) has "
                 f"{half / of.time.peak:.0f} x the FLOP/s of fp32."
             )
+
+
+def _stage_notes(run: Training) -> Iterator[str]:
+    """Yield how the layers are cut into stages, if not equally."""
+    if run.pp == 1:
+        return
+    sizes, how = run.stage_layers
+    if len(set(sizes)) == 1:
+        return
+    (first, equal), *others = [(size, len([*equal])) for size, equal in groupby(sizes)]
+    words = [f"{plural(equal, 'stage')} of {plural(first, 'layer')}"]
+    words += [f"{number} of {size}" for size, number in others]
+    yield f"Pipeline: {', '.join(words)}; {how}."
 
 
 def _sharding_notes(run: Training) -> Iterator[str]:

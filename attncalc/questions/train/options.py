@@ -174,6 +174,9 @@ class ShardingOptions(TypedDict, total=False):
     fsdp: Annotated[
         bool, "Shard everything as FSDP: fp32 weights, gathered in --dtype.", With(common=True)
     ]
+    load_full_state_dict: Annotated[
+        bool, "Each GPU gathers all weights when a checkpoint is loaded, as litgpt's FSDP does."
+    ]
     sequence_parallel: Annotated[
         bool, "Divide by --tp what each of its GPUs holds whole.", With(also="--sp")
     ]
@@ -213,7 +216,7 @@ class MemoryOptions(TrainingOptions, total=False):
             fa3="flash",
         ),
         "Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without bf16 "
-        "efficient; without SDPA eager.",
+        "efficient; on an Apple GPU math; without SDPA eager.",
         With(also="--attn-implementation --attn-impl"),
     ]
     compile: Annotated[

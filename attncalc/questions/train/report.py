@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...cost.training.fits import Change, TrainResult, stage_sizes
 from ...cost.training.setup import Training
+from ...cost.training.step import LOADING, StageBudget
 from ...model import plural
 from ...show.blocks import Block, Form, LeftOut, note_blocks, on_one_screen
 from ...show.report import Figure, Report, workload_facts
@@ -190,10 +191,8 @@ def train_extra(of: Answer) -> dict[str, Any]:
         "gpus": run.gpus,
         "parallel": _parallel_facts(run),
         "run": _run_facts(run),
-        "peak": budget.peak.name,
-        "moments": [
-            {"name": moment.name, "bytes": budget.always + moment.size} for moment in budget.moments
-        ],
+        "peak": LOADING if budget.peaks_at_loading else budget.peak.name,
+        "moments": _moments(budget),
         "stages": stage_sizes(run),
         "saved_tensors": _saved_tensors(result),
         "suggestions": [_change_facts(change) for change in of.changes],
@@ -206,12 +205,23 @@ def train_extra(of: Answer) -> dict[str, Any]:
     }
 
 
+def _moments(budget: StageBudget) -> list[dict[str, Any]]:
+    """Return the moments that may be the peak; loading only if it is asked for."""
+    moments: list[dict[str, Any]] = []
+    if budget.loading:
+        moments.append({"name": LOADING, "bytes": int(budget.loading)})
+    for moment in budget.moments:
+        moments.append({"name": moment.name, "bytes": budget.always + moment.size})
+    return moments
+
+
 def _parallel_facts(run: Training) -> dict[str, Any]:
     return {
         **{name: getattr(run, name) for name in ("dp", "tp", "pp", "cp", "ep")},
         "interleaved": run.virtual_stages,
         "sequence_parallel": run.sequence_parallel,
         "zero": run.zero,
+        "load_full_state_dict": run.load_full_state_dict,
     }
 
 

@@ -279,6 +279,10 @@ def _usual_kernel(spec: ModelSpec, gpu: Gpu | None) -> str:
     """Return the attention kernel by default: SDPA's, if the model's class has it."""
     if not class_math(spec.model_type).has_sdpa:
         return "eager"
+    # With gradients, SDPA on MPS computes the scores in single operations
+    # (aten/src/ATen/native/transformers/attention.cpp, case SDPBackend::math).
+    if gpu is not None and gpu.vendor == "Apple":
+        return "math"
     # SDPA's flash needs capability 8.0 too
     if gpu is None or gpu.has_bf16:
         return "flash"

@@ -33,11 +33,17 @@ def budget_table(of: Answer, figures: Figures, *, with_parts: bool) -> Table:
         rows.append(("communication, cuBLAS", human(size, BYTES), exact(size, BYTES)))
     else:
         rows += _size_rows(figures, ("communication", "workspaces"))
-    rows += _size_rows(figures, ("allocated",))
     result = of.result
+    if result.budget.peaks_at_loading:
+        in_step = result.budget.allocated_in_step
+        rows.append(("allocated in a step", human(in_step, BYTES), exact(in_step, BYTES)))
+        rows += _size_rows(figures, ("loading",))
+    rows += _size_rows(figures, ("allocated",))
     low = result.low - result.budget.allocated
     high = result.high - result.budget.allocated
     outside = "allocator, CUDA context"
+    if result.run.is_mps:
+        outside = "allocator"
     if result.run.gpus > 1:
         outside = "allocator, CUDA context, NCCL"
     rows += [
