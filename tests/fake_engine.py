@@ -10,6 +10,17 @@ import os
 import sys
 from pathlib import Path
 
+# Of a public log (tests/data/engine-logs/excerpts/vllm-qwen2.5-7b-0.24.log); its GPU is not known.
+GPU_LOG = """\
+(EngineCore pid=1878) INFO 07-09 21:27:35 [core.py:114] Initializing a V1 LLM engine (v0.24.0) \
+with config: model='/workspace/base', dtype=torch.bfloat16, max_seq_len=8192
+(EngineCore pid=1878) INFO 07-09 21:28:26 [gpu_model_runner.py:5255] Model loading took 14.37 GiB \
+memory and 13.381314 seconds
+(EngineCore pid=1878) INFO 07-09 21:29:51 [gpu_worker.py:508] Available KV cache memory: 11.92 GiB
+(EngineCore pid=1878) INFO 07-09 21:29:51 [kv_cache_utils.py:2146] GPU KV cache size: 223,152 tokens
+(EngineCore pid=1878) INFO 07-09 21:29:51 [kv_cache_utils.py:2150] Maximum concurrency for 8,192 \
+tokens per request: 27.24x
+"""
 # What a fake engine does after its log.
 ENDINGS = {
     "serve": "time.sleep(600)",

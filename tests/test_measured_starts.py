@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from asking import REPOSITORY, Ask
-from fake_engine import FakeEngine
+from fake_engine import GPU_LOG, FakeEngine
 from schemas import check_answer
 from startups import GIB, Prediction, predict, startups
 from tables import each
@@ -228,17 +228,6 @@ def test_a_wrong_start_in_a_file_is_an_error(ask: Ask, box: Path, line: str, mes
 
 # Saved by `verify`
 
-# Of a public log (tests/data/engine-logs/excerpts/vllm-qwen2.5-7b-0.24.log); its GPU is not known.
-LOG = """\
-(EngineCore pid=1878) INFO 07-09 21:27:35 [core.py:114] Initializing a V1 LLM engine (v0.24.0) \
-with config: model='/workspace/base', dtype=torch.bfloat16, max_seq_len=8192
-(EngineCore pid=1878) INFO 07-09 21:28:26 [gpu_model_runner.py:5255] Model loading took 14.37 GiB \
-memory and 13.381314 seconds
-(EngineCore pid=1878) INFO 07-09 21:29:51 [gpu_worker.py:508] Available KV cache memory: 11.92 GiB
-(EngineCore pid=1878) INFO 07-09 21:29:51 [kv_cache_utils.py:2146] GPU KV cache size: 223,152 tokens
-(EngineCore pid=1878) INFO 07-09 21:29:51 [kv_cache_utils.py:2150] Maximum concurrency for 8,192 \
-tokens per request: 27.24x
-"""
 MODEL = str(REPOSITORY / "tests/data/engine-logs/models/qwen2.5-7b.json")
 VERIFY = ("verify", MODEL, "--engine", "vllm", "--context", "8K")
 
@@ -251,7 +240,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     found = (NamedGpu("NVIDIA GeForce RTX 5090", 32_607 * 2**20, "NVIDIA"),)
     for place in ("attncalc.questions.verify.engine_run", "attncalc.config.local"):
         monkeypatch.setattr(f"{place}.named_gpus", lambda: found)
-    fake = FakeEngine(tmp_path, LOG)
+    fake = FakeEngine(tmp_path, GPU_LOG)
     fake.install("vllm")
     monkeypatch.setenv("PATH", f"{fake.path}:{os.environ['PATH']}")
     return fake

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from asking import REPOSITORY, Ask
-from fake_engine import FakeEngine, runs
+from fake_engine import GPU_LOG, FakeEngine, runs
 from schemas import check_answer
 
 from attncalc import AttncalcError, load
@@ -281,19 +281,6 @@ def test_a_cache_that_is_too_small_agrees_with_fit(
     assert (checks["starts"]["predicted"], checks["starts"]["measured"]) == (0, 0)
     assert checks["kv_bytes_per_sequence"]["measured"] == 2**31
     assert checks["max_context"]["predicted"] == 2**21 - 32
-
-
-# Of a public log (tests/data/engine-logs/excerpts/vllm-qwen2.5-7b-0.24.log); its GPU is not known.
-GPU_LOG = """\
-(EngineCore pid=1878) INFO 07-09 21:27:35 [core.py:114] Initializing a V1 LLM engine (v0.24.0) \
-with config: model='/workspace/base', dtype=torch.bfloat16, max_seq_len=8192
-(EngineCore pid=1878) INFO 07-09 21:28:26 [gpu_model_runner.py:5255] Model loading took 14.37 GiB \
-memory and 13.381314 seconds
-(EngineCore pid=1878) INFO 07-09 21:29:51 [gpu_worker.py:508] Available KV cache memory: 11.92 GiB
-(EngineCore pid=1878) INFO 07-09 21:29:51 [kv_cache_utils.py:2146] GPU KV cache size: 223,152 tokens
-(EngineCore pid=1878) INFO 07-09 21:29:51 [kv_cache_utils.py:2150] Maximum concurrency for 8,192 \
-tokens per request: 27.24x
-"""
 
 
 def test_a_start_on_a_gpu_has_weights_and_memory(

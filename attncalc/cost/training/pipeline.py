@@ -41,27 +41,21 @@ def most_stages(layers: int, *, is_fsdp: bool) -> int:
 
 
 def _of_torchtitan(layers: int, parts: int) -> StageLayers:
-    sizes = _one_more_first(layers + 2, parts)
-    sizes[0] -= 1
-    sizes[-1] -= 1
     how = (
         "torchtitan counts the embedding as a layer of the first stage, the head as one of the last"
     )
-    return StageLayers(tuple(sizes), how)
+    return StageLayers(_beside_ends(layers, parts), how)
 
 
 def _of_megatron(layers: int, parts: int) -> StageLayers:
     if layers % parts == 0:
         return StageLayers((layers // parts,) * parts)
     if (layers + 2) % parts == 0:
-        sizes = [(layers + 2) // parts] * parts
-        sizes[0] -= 1
-        sizes[-1] -= 1
         how = (
             "so Megatron cuts with --account-for-embedding-in-pipeline-split and "
             "--account-for-loss-in-pipeline-split"
         )
-        return StageLayers(tuple(sizes), how)
+        return StageLayers(_beside_ends(layers, parts), how)
     most = -(-layers // parts)
     last = layers - most * (parts - 1)
     if last > 0:
@@ -71,6 +65,16 @@ def _of_megatron(layers: int, parts: int) -> StageLayers:
         return StageLayers((most,) * (parts - 1) + (last,), how)
     how = "this is assumed: Megatron needs a --pipeline-model-parallel-layout for it"
     return StageLayers(tuple(_one_more_first(layers, parts)), how)
+
+
+def _beside_ends(layers: int, parts: int) -> tuple[int, ...]:
+    """Return stages in which the embedding has the place of a layer of the first one, and the head
+    that of one of the last.
+    """
+    sizes = _one_more_first(layers + 2, parts)
+    sizes[0] -= 1
+    sizes[-1] -= 1
+    return tuple(sizes)
 
 
 def _one_more_first(layers: int, parts: int) -> list[int]:

@@ -446,7 +446,9 @@ class _Reader:
         configs/model_config.py; get_quant_config, for a checkpoint without a method.
         """
         method = self._quantization
-        loaded = _load(model) if model and method else None
+        if not model or not method:
+            return
+        loaded = _load(model)
         if loaded is None or loaded.stored:
             return
         own = released_dtype(loaded)
