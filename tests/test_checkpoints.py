@@ -163,9 +163,8 @@ def test_a_dtype_and_a_checkpoint_without_known_parts_have_equal_figures(ask: As
 def test_docs_count_the_lines() -> None:
     habits = [one for one in checkpoints() if one.is_habit]
     organisations = {one.name.partition("/")[0] for one in habits}
-    text = " ".join((DATA.parent.parent / "docs/quantization.md").read_text("utf-8").split())
+    text = " ".join((DATA.parent.parent / "docs/models.md").read_text("utf-8").split())
     assert (
-        f"The table has {len(NAMED)} checkpoints, of {len(KNOWN)} of which it is known what they "
-        f"leave in 16 bits, and the habits of {len(organisations)} organisations in {len(habits)} "
-        "lines" in text
+        f"has {len(NAMED)} checkpoints. Of {len(KNOWN)} it says which parts they leave in 16 bits. "
+        f"It has the habits of {len(organisations)} organisations in {len(habits)} lines." in text
     )
