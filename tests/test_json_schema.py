@@ -1,6 +1,6 @@
 """JSON as the schemas say: every command's answer is valid, and no name is lost.
 
-`python tests/test_json_schema.py` writes the tables of docs/json.md and the list of names.
+`python tests/test_json_schema.py` writes the table of docs/output.md and the list of names.
 """
 
 import json
@@ -8,7 +8,6 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ from attncalc.workload import Workload
 
 # Every name that scripts may rely on, one per line: a schema, and a key or a figure of it.
 NAMES = Path(__file__).parent / "data/json-names.txt"
-PAGE = REPOSITORY / "docs/json.md"
+PAGE = REPOSITORY / "docs/output.md"
 LOGS = Path(__file__).parent / "data/engine-logs"
 
 
@@ -152,49 +151,51 @@ def test_a_name_leaves_the_contract_with_a_new_version_only(
     assert frozen(known) == known - {"kv results kv_bytes [B]", older} | {newer}
 
 
-# The tables of figures
+# The table of names
 
-_SECTION = re.compile(r"(?m)^(?=## )")
-_TABLE = re.compile(
-    r"(?m)^\| name(?P<layers> in `layers`)? \| unit \| meaning \|\n\|---.*\n(?:\|.*\n)*"
-)
-_HEAD = "| name | unit | meaning |\n|---|---|---|\n"
-# What is to be typed, options and names.
-_CODE = re.compile(r"(?<!\w)'([^']+)'(?!\w)|(?<![\w'-])(--?[a-z][\w-]*|\w+_\w+|null)")
-
-
-def with_tables(page: str) -> str:
-    """Return docs/json.md with its tables of figures written anew; '## presets families' has those
-    of 'families'.
-
-    A command without a section gets one before that about schemas.
-    """
-    for command in QUESTIONS:
-        if not re.search(rf"(?m)^## {command}$", page) and command in schemas():
-            page = page.replace("## Schemas\n", f"## {command}\n\n{_HEAD}\n## Schemas\n")
-    sections = []
-    for section in _SECTION.split(page):
-        name = section.partition("\n")[0].split()[-1]
-        sections.append(_TABLE.sub(partial(table, name), section))
-    return "".join(sections)
+_MARKER = "<!-- tests/test_json_schema.py writes the names -->"
+_END = "<!-- end -->"
+# Keys that most documents have, which the page explains once.
+_COMMON = {"schema", "attncalc", "values", "rows", "model", "workload", "results", "layers"} | {
+    "notes",
+    "fail_if",
+}
 
 
-def table(name: str, match: re.Match[str]) -> str:
-    """Return the figures of a schema as a table; that of `layers` leaves out what `results` has in
-    the same words.
-    """
-    document = schema(name)
-    figures = list(figures_of(document["properties"]["results"]))
-    if match["layers"]:
-        layers = document["properties"]["layers"]["items"]
-        answer = layers.get("oneOf", [layers])[0]["properties"]["results"]
-        answer = document["$defs"].get(answer.get("$ref", "").rpartition("/")[2], answer)
-        figures = [figure for figure in figures_of(answer) if figure not in figures]
-    rows = (
-        f"| `{shown(name)}` | {unit} | {_CODE.sub(code, meaning)} |\n"
-        for name, unit, meaning in figures
+def with_names(page: str) -> str:
+    """Return docs/output.md with its table of names written anew."""
+    block = "\n".join([_MARKER, "", *name_rows(), "", _END])
+    pattern = re.escape(_MARKER) + ".*?" + re.escape(_END)
+    written, count = re.subn(pattern, lambda _: block, page, count=1, flags=re.DOTALL)
+    assert count == 1, f"the page has no '{_MARKER}'"
+    return written
+
+
+def name_rows() -> Iterator[str]:
+    """Yield a row per schema of an answer: its figures, those of `layers`, and its own keys."""
+    yield from (
+        "| schema | figures | further figures in `layers` | further keys |",
+        "|---|---|---|---|",
     )
-    return "".join([*match[0].splitlines(keepends=True)[:2], *rows]).replace("|  |", "| |")
+    for name in schemas():
+        keys_of = schema(name).get("properties", {})
+        if "results" not in keys_of or name == "sizes":  # which has those of others
+            continue
+        named = [figure for figure, _, _ in figures_of(keys_of["results"])]
+        whole = [shown(figure) for figure in named if "|" not in figure]
+        parts = [figure for figure in figures_of_layers(name) if figure not in whole]
+        own = [key for key in keys_of if key not in _COMMON]
+        cells = [", ".join(f"`{one}`" for one in listed) for listed in (whole, parts, own)]
+        yield f"| `{name}` | {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")
+
+
+def figures_of_layers(name: str) -> list[str]:
+    """Return the names of the figures of an entry of `layers`."""
+    document = schema(name)
+    entry = document["properties"]["layers"].get("items") or {}
+    answer = entry.get("oneOf", [entry])[0].get("properties", {}).get("results", {})
+    answer = document.get("$defs", {}).get(answer.get("$ref", "").rpartition("/")[2], answer)
+    return [shown(figure) for figure, _, _ in figures_of(answer)]
 
 
 def shown(name: str) -> str:
@@ -202,27 +203,32 @@ def shown(name: str) -> str:
     return re.sub(r"\[.*?\]\+", "*", name.strip("^$"))
 
 
-def code(match: re.Match[str]) -> str:
-    return f"`{match[1] or match[2]}`"
+def described(part: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield each key of a schema, and whether it says there what the key means."""
+    for key, value in part.get("properties", {}).items():
+        yield key, bool(value.get("description"))
+        yield from described(value)
+    for option in part.get("oneOf", ()):
+        yield from described(option)
+    if part.get("items"):
+        yield from described(part["items"])
 
 
-def test_the_tables_of_the_docs_have_every_figure() -> None:
+def test_the_docs_have_every_name() -> None:
     """`python tests/test_json_schema.py` writes them."""
     page = PAGE.read_text(encoding="utf-8")
-    assert page == with_tables(page)
-    assert page.count("| unit | meaning |") == len(_TABLE.findall(page))
+    assert page == with_names(page)
 
 
-def test_every_name_is_documented() -> None:
-    """The keys of attention are those of a model file, and the schema explains them."""
-    pages = ("docs/json.md", "docs/measured/README.md")
-    text = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in pages)
-    documented = set(re.findall(r"`([A-Za-z_0-9]+)`", text))
-    lines = {line for name in schemas() for line in names(name)}
-    figures = {figure for _, _, figure, _ in (line.split() for line in lines if line.endswith("]"))}
-    keys = {line.split()[-1].rpartition(".")[2] for line in lines if not line.endswith("]")}
-    keys -= {line.partition(".")[2] for line in lines if line.startswith("attention.")} - {"kind"}
-    assert {name for name in figures | keys if not name.startswith("^")} - documented == set()
+def test_every_name_has_a_meaning_in_a_schema() -> None:
+    """The docs refer to the schemas for it. A key may be described in another schema."""
+    documents = [schema(name) for name in schemas()]
+    parts = [part for one in documents for part in (one, *one.get("$defs", {}).values())]
+    keys = [pair for part in parts for pair in described(part)]
+    assert {key for key, _ in keys} - {key for key, is_described in keys if is_described} == set()
+    for name in schemas():
+        listed = schema(name).get("properties", {}).get("results", {})
+        assert all(meaning for _, _, meaning in figures_of(listed)), name
 
 
 # What commands print
@@ -555,4 +561,4 @@ def test_a_validator_without_our_shortcut_agrees(ask: Ask) -> None:
 if __name__ == "__main__":
     lines = frozen(set(NAMES.read_text(encoding="utf-8").splitlines()))
     NAMES.write_text("".join(f"{line}\n" for line in sorted(lines)), encoding="utf-8")
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_names(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
