@@ -25,9 +25,8 @@ def with_tables(page: str) -> str:
     """Return the page with both tables written anew, from the classes of the kinds."""
     for marker, rows in ((_KINDS, kind_rows()), (_KEYS, key_rows())):
         block = "\n".join([marker, "", *rows, "", _END])
-        page, count = re.subn(
-            re.escape(marker) + ".*?" + re.escape(_END), lambda _, block=block: block, page, 0, re.S
-        )
+        pattern = re.escape(marker) + ".*?" + re.escape(_END)
+        page, count = re.subn(pattern, lambda _, block=block: block, page, flags=re.DOTALL)
         assert count == 1, f"the page has no '{marker}'"
     return page
 
