@@ -165,6 +165,7 @@ def test_docs_count_the_lines() -> None:
     organisations = {one.name.partition("/")[0] for one in habits}
     text = " ".join((DATA.parent.parent / "docs/models.md").read_text("utf-8").split())
     assert (
-        f"has {len(NAMED)} checkpoints. Of {len(KNOWN)} it says which parts they leave in 16 bits. "
-        f"It has the habits of {len(organisations)} organisations in {len(habits)} lines." in text
+        f"has {len(NAMED)} checkpoints. For {len(KNOWN)} of them it says which parts stay in 16 "
+        f"bits. It also has the habits of {len(organisations)} organisations, in {len(habits)} "
+        "lines." in text
     )
