@@ -156,19 +156,17 @@ def test_a_name_leaves_the_contract_with_a_new_version_only(
 _MARKER = "<!-- tests/test_json_schema.py writes the names -->"
 _END = "<!-- end -->"
 # Keys that most documents have, which the page explains once.
-_COMMON = {"schema", "attncalc", "values", "rows", "model", "workload", "results", "layers"} | {
-    "notes",
-    "fail_if",
+_COMMON = {
+    *("schema", "attncalc", "values", "rows", "model"),
+    *("workload", "results", "layers", "notes", "fail_if"),
 }
 
 
 def with_names(page: str) -> str:
     """Return docs/output.md with its table of names written anew."""
-    block = "\n".join([_MARKER, "", *name_rows(), "", _END])
-    pattern = re.escape(_MARKER) + ".*?" + re.escape(_END)
-    written, count = re.subn(pattern, lambda _: block, page, count=1, flags=re.DOTALL)
-    assert count == 1, f"the page has no '{_MARKER}'"
-    return written
+    before, found, rest = page.partition(_MARKER)
+    assert found, f"the page has no '{_MARKER}'"
+    return before + "\n".join([_MARKER, "", *name_rows(), "", _END]) + rest.partition(_END)[2]
 
 
 def name_rows() -> Iterator[str]:

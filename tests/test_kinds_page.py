@@ -3,7 +3,6 @@ writes these tables anew.
 """
 
 import inspect
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +23,9 @@ _END = "<!-- end -->"
 def with_tables(page: str) -> str:
     """Return the page with both tables written anew, from the classes of the kinds."""
     for marker, rows in ((_KINDS, kind_rows()), (_KEYS, key_rows())):
-        block = "\n".join([marker, "", *rows, "", _END])
-        pattern = re.escape(marker) + ".*?" + re.escape(_END)
-        page, count = re.subn(pattern, lambda _, block=block: block, page, flags=re.DOTALL)
-        assert count == 1, f"the page has no '{marker}'"
+        before, found, rest = page.partition(marker)
+        assert found, f"the page has no '{marker}'"
+        page = before + "\n".join([marker, "", *rows, "", _END]) + rest.partition(_END)[2]
     return page
 
 
