@@ -52,7 +52,7 @@ def read_machine(path: Path, here: Gpu) -> Gpu | None:
     if not here.flops:
         raise AttncalcError(
             f"{here.title} is not a known GPU, and a GPU file needs its FLOP/s",
-            "write its file first, as docs/commands/gpus.md shows, and give it to --save",
+            "write its file first, as docs/models.md shows, and give it to --save",
         )
     if not path.exists():
         return None

@@ -22,7 +22,7 @@ Args = TypeVar("Args", bound="EngineArgs")
 # (name, label, figure) of a symbol in a part's formula that has a formula itself; a name with
 # 'bytes' is in bytes.
 Term = tuple[str, str, Quantity]
-# By how much blind predictions were off (docs/accuracy/unseen.md): 16 of 17 mixtures on several
+# By how much blind predictions were off (docs/accuracy.md): 16 of 17 mixtures on several
 # GPUs by at most 3.04 GiB and a seventh of the weights, all 5 starts with a drafter by at most 5.8
 # % of the weights, and others that missed their range mostly by less than 0.75. Of dense models in
 # 16 bits on one GPU, the kind of most controlled starts, 45 of 49 were in the range.

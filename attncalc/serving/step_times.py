@@ -46,7 +46,7 @@ _GRID = (*range(1, 9), *(n << octave for octave in range(1, 18) for n in range(5
 # Seconds of HTTP, tokenizer and scheduler before a prefill.
 #
 # With it the median of 46 published times to the first token of SGLang's cookbook is 0.99 of the
-# estimate; docs/accuracy/serving.md has those of others.
+# estimate; docs/accuracy.md has those of others.
 _FIRST = 0.06
 # The part of requests that wait longer than the 95th percentile.
 _LATE = 0.05

@@ -1,7 +1,7 @@
 """The figures of a command, each declared once: its name, label, unit and meaning, and when it is
 null.
 
-A report gives values by name. JSON Schemas, the columns of sweeps and the tables of docs/json.md
+A report gives values by name. JSON Schemas, the columns of sweeps and the tables of docs/output.md
 read the same rows.
 """
 
