@@ -12,7 +12,7 @@ Each name is imported when it is first used.
 
 from functools import cache as _cache
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # True for a type checker, as in typing, whose import the command's first line would have to wait
 # for.

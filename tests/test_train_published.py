@@ -141,7 +141,7 @@ def test_88_of_131_held_out_runs_on_an_h200_were_within_0_1_percent() -> None:
     # --optimizer-in-backward; and OLMo's norm saves more. Of 16 others, three: SDPA's efficient
     # kernel keeps the mask of windows. Adafactor's step had no temporaries (2 runs), and four runs
     # in nf4 did not cast the embedding to fp32. Of 74 more, 47 were:
-    # docs/accuracy/training.md has the others' causes.
+    # tests/data/training/README.md has the others' causes.
     errors = [run.first / run.measured - 1 for run in runs_on_a_gpu() if run.first]
     assert len(errors) == 131
     assert sum(abs(error) < 0.001 for error in errors) == 88

@@ -1,7 +1,8 @@
-"""Write the tables of predicted and measured figures into the pages of docs/accuracy.
+"""Write the tables of predicted and measured figures into docs/accuracy.md.
 
-    python tools/accuracy.py          (writes what stands between "<!-- tools/accuracy.py writes
-    NAME -->" and "end") python tools/accuracy.py --check  (fails if a table is not up to date)
+    python tools/accuracy.py             writes what is between the markers of the page
+    python tools/accuracy.py --check     fails if a table is not up to date
+    python tools/accuracy.py --all FILE  writes all tables, also of single predictions
 
 It predicts every row of tests/data/startups, of any engine, from model, GPU and options.
 """
@@ -28,7 +29,7 @@ from measurements import examples  # noqa: E402
 
 from attncalc.config.gpus import gpu  # noqa: E402
 
-PAGES = ROOT / "docs" / "accuracy"
+PAGE = ROOT / "docs" / "accuracy.md"
 END = "<!-- end -->"
 # The groups of start-ups that were held out, in the order of their collection.
 FRESH = ("fresh", *(f"fresh-{number}" for number in range(2, 14)))
@@ -104,6 +105,18 @@ def unseen() -> Iterator[str]:
         for is_unified, memory in ((False, "own memory"), (True, "unified memory"))
     ]
     yield from fresh_distribution("all sets", kinds)
+
+
+def rounds() -> Iterator[str]:
+    """Yield one line per round of predictions before the outcome was read, of start-ups with all
+    facts.
+    """
+    yield "| rounds | start-ups | mean | median | 90th percentile | largest over | inside | width |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    names = {"1 to 10": FRESH[:10], "11": FRESH[10:11], "12": FRESH[11:12], "13": FRESH[12:]}
+    for name, groups in names.items():
+        members = [row for row in held_out(groups) if not row.facts.get("doubtful")]
+        yield line(name, members, [row.error for row in members])
 
 
 def held_out(groups: Iterable[str]) -> list[Row]:
@@ -376,6 +389,13 @@ def training() -> list[str]:
     return lines()
 
 
+def training_by_publisher() -> list[str]:
+    """Return one line per publisher of training runs."""
+    from training_tables import by_publisher  # without `train` there are none
+
+    return by_publisher()
+
+
 def classes() -> list[str]:
     """Return what transformers' classes save: which save exactly what the formulas say, and why
     others do not.
@@ -420,35 +440,52 @@ def worst_error(name: str) -> str:
     return f" {max(errors, key=abs):+.0%}"
 
 
-# The lines of a table by the name in its marker.
+# The lines of a table of the page, by the name in its marker.
 SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
-    "startups": known,
-    "named": named,
-    "unseen": unseen,
-    "weights": by_weights,
-    "runs": training,
-    "classes": classes,
-    "constants": constants,
-    "served": served,
-    "planned": planned,
     "vllm": plans_of_vllm,
-    "vllm_left_out": plans_left_out,
+    "rounds": rounds,
+    "weights": by_weights,
+    "training": training_by_publisher,
+    "served": served,
+}
+# Further tables, which only --all writes.
+DETAILS: dict[str, Callable[[], Iterable[str]]] = {
+    "Start-ups": known,
+    "Checkpoints that are known by name": named,
+    "Start-ups that were predicted before their outcome was read": unseen,
+    "Training runs": training,
+    "Classes of transformers": classes,
+    "Constants of plan": constants,
+    "Examples of aiconfigurator": planned,
+    "Plans of vLLM that are not compared": plans_left_out,
 }
 
 
 def main() -> None:
-    for page in [PAGES.with_suffix(".md"), *sorted(PAGES.glob("*.md"))]:
-        text = page.read_text(encoding="utf-8")
-        written = re.sub(
-            rf"(<!-- tools/accuracy.py writes (\S+) -->\n).*?{END}",
-            lambda match: "\n".join([match[1], *SECTIONS[match[2]](), "", END]),
-            text,
-            flags=re.DOTALL,
-        )
-        if "--check" not in sys.argv:
-            page.write_text(written, encoding="utf-8")
-        elif written != text:
-            sys.exit(f"{page.name} is not up to date: run python tools/accuracy.py")
+    if "--all" in sys.argv:
+        path = Path(sys.argv[sys.argv.index("--all") + 1])
+        path.write_text("\n".join(every_table()), encoding="utf-8")
+        return
+    text = PAGE.read_text(encoding="utf-8")
+    written = re.sub(
+        rf"(<!-- tools/accuracy.py writes (\S+) -->\n).*?{END}",
+        lambda match: "\n".join([match[1], *SECTIONS[match[2]](), "", END]),
+        text,
+        flags=re.DOTALL,
+    )
+    if "--check" not in sys.argv:
+        PAGE.write_text(written, encoding="utf-8")
+    elif written != text:
+        sys.exit(f"{PAGE.name} is not up to date: run python tools/accuracy.py")
+
+
+def every_table() -> Iterator[str]:
+    """Yield the lines of all tables, each with its heading."""
+    for title, lines in (SECTIONS | DETAILS).items():
+        yield f"## {title}"
+        yield ""
+        yield from lines()
+        yield ""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Write the page of a record of `attncalc verify --record`: Markdown, from nothing but its JSON.
 
-`python tools/record_page.py docs/measured/nvidia-h200.json` writes docs/measured/nvidia-h200.md.
+`python tools/record_page.py docs/measured/nvidia-h200.json` writes nvidia-h200.md beside it.
 """
 
 import argparse
@@ -80,7 +80,30 @@ def record_page(record: Document) -> str:
     for title, section in sections.items():
         lines = list(section)
         blocks += [f"## {title}", *lines] if lines else []
+    blocks += ["## What the columns mean", *_column_table()]
     return "\n\n".join(blocks) + "\n"
+
+
+_COLUMNS = {
+    "dtype, batch, context": "what the layers ran with; the context may be shorter than asked",
+    "checks that agree": "of all comparisons: parameters, cache, FLOPs, peaks, outputs, masks",
+    "peaks": "peaks of memory that were compared: one per layer, phase and kernel",
+    "largest error of a peak": "as a share of the predicted peak; up to 1 % agrees",
+    "of any figure": "the same over all predicted figures; counts and bytes must be equal",
+    "largest error of outputs": "of the check that is closest to its tolerance, as a share of the "
+    "largest output",
+    "of the matmul's rate": "FLOP/s of the passes as a share of a large matmul on the device; the "
+    "median",
+    "of the copy's rate": "bytes/s of the passes as a share of a large copy on the device; the "
+    "median",
+    "of the datasheet's FLOP/s, of its bytes/s": "the same as shares of what the vendor publishes",
+    "best, of the bound": "the highest share of the lower bound of the time, with its run and ms",
+}
+
+
+def _column_table() -> Iterator[str]:
+    yield from _table([{"column": name, "meaning": meaning} for name, meaning in _COLUMNS.items()])
+    yield "Times are for information and are never checked."
 
 
 # The answer and the device
@@ -97,8 +120,8 @@ def _answer(record: Document, runs: Sequence[Run]) -> Iterator[str]:
     yield (
         "Each run builds real layers of a model with torch, and compares their parameters, "
         "cache, FLOPs, peak memory "
-        "and outputs with the formulas of attncalc. [About these pages](README.md) explains "
-        "every column."
+        "and outputs with the formulas of attncalc. [The columns](#what-the-columns-mean) are "
+        "explained at the end."
     )
 
 

@@ -1,8 +1,10 @@
-"""The tables of training runs in docs/accuracy/training.md, which tools/accuracy.py writes."""
+"""The tables of training runs, which tools/accuracy.py writes."""
 
 import sys
+import textwrap
+from collections import Counter
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from training_runs import (
@@ -61,6 +63,53 @@ def lines() -> list[str]:
             for run in measured
         ),
     ]
+
+
+# Trainers in whose README a row continues the one above it: "+ recomputation".
+_CONTINUED = "+"
+
+
+def by_publisher() -> list[str]:
+    """Return one line per publisher of training runs: how many runs, and the errors of those whose
+    facts are stated.
+    """
+    groups: dict[str, list[Measured]] = {}
+    publisher = ""
+    unstated: Counter[str] = Counter()
+    for run in published_runs():
+        if not run.name.startswith(_CONTINUED):
+            publisher = run.name.split(",")[0]
+        if run.within is None:
+            unstated[publisher] += 1
+        else:
+            groups.setdefault(publisher, []).append(run)
+    return [
+        "| publisher | runs | median error | largest error | not compared |",
+        "|---|---:|---:|---:|---:|",
+        _publisher_line(f"our own steps on an {ON_A_GPU['gpu']}", list(runs_on_a_gpu()), 0),
+        _publisher_line("fitcheck-llm, LoRA and QLoRA on a T4", list(fitcheck_runs()), 0),
+        *(_publisher_line(name, runs, unstated[name]) for name, runs in groups.items()),
+        "",
+        *textwrap.wrap(_litgpt_line(), 120),
+    ]
+
+
+def _publisher_line(name: str, runs: list[Measured], unstated: int) -> str:
+    errors = [abs(run.error_of_tensors) for run in runs]
+    return f"| {name} | {len(runs)} | {median(errors):.2%} | {max(errors):.1%} | {unstated} |"
+
+
+def _litgpt_line() -> str:
+    runs = list(litgpt_runs())
+    ran = [run for run in runs if run.measured]
+    failed = [run for run in runs if not run.measured]
+    right = [run for run in ran if run.verdict == "fits"]
+    refused = [run for run in failed if run.verdict == "does_not_fit"]
+    return (
+        f"litgpt lists {len(runs)} runs of LoRA on A100 40GB. {len(right)} of {len(ran)} that ran "
+        f"are FITS. {len(refused)} of {len(failed)} that ran out of memory are DOES NOT FIT, and "
+        f"the others MAY NOT FIT."
+    )
 
 
 def _first_error(run: Measured) -> str:
