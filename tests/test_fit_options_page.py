@@ -20,8 +20,8 @@ from attncalc.questions.fit.options import GROUPS
 PAGE = REPOSITORY / "docs/fit-options.md"
 HEAD = """# Options of fit
 
-Every option of [`attncalc fit`](fit.md), by topic. `attncalc fit --help` has the same texts. The options of an engine have
-the engine's own names, so that they can be pasted from a launch command, and they do nothing for another engine: that is
+Every option of [`attncalc fit`](fit.md), by topic. `attncalc fit --help all` has the same texts. The options of an engine
+have the engine's own names, so that they can be pasted from a launch command. An option that the engine does not have is
 an error. Names of other tools, such as `--ctx-size` and `--num-gpus`, are read too.
 
 The options below "Model" and "Workload" mean the same in every command. `plan` takes all options of an engine, and
