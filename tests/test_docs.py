@@ -34,10 +34,6 @@ INDEX = REPOSITORY / "docs/README.md"
 PAGES = [README, *sorted((REPOSITORY / "docs").rglob("*.md"))]
 LINKED = [*PAGES, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
 MOST_PAGES, MOST_WORDS = 20, 45_000  # of the docs with README
-# Until the branches with the new pages are merged.
-_all_pages_are_new = pytest.mark.skipif(
-    (REPOSITORY / "docs/engines.md").exists(), reason="some pages are still the old ones"
-)
 
 _SCREEN = re.compile(
     r"```console\n\$ (?P<command>attncalc[^\n|]*?)(?: \| head -n "
@@ -273,13 +269,11 @@ def test_paths_in_this_repository_exist(page: Path) -> None:
         assert list(REPOSITORY.glob(pattern)), f"{page.name}: {path}"
 
 
-@_all_pages_are_new
 def test_every_page_is_linked_from_the_index() -> None:
     linked = {(INDEX.parent / target.partition("#")[0]).resolve() for target in links(INDEX)}
     assert {page for page in PAGES if page not in (README, INDEX)} - linked == set()
 
 
-@_all_pages_are_new
 def test_the_docs_stay_within_their_budget() -> None:
     """A page that grows costs its readers time: shorten another one, or this one."""
     words = {page.name: len(page.read_text().split()) for page in PAGES}
