@@ -385,9 +385,7 @@ def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Itera
     A frozen norm's gain needs no normalized input. What a compiler fuses, it computes again.
     """
     for tensor in tensors:
-        if run.lora and tensor.input_of and tensor.input_of[0].endswith("norm"):
-            continue
-        if run.lora and tensor.input_of == ("lm_head",) and "lm_head" not in run.lora.targets:
+        if run.lora and _is_of_frozen(run, run.lora, tensor):
             continue
         if run.compile and tensor.is_pointwise:
             continue
@@ -398,6 +396,17 @@ def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Itera
             changed = _in_fp8(f, tensor)
         for one in changed:
             yield _divided(run, one)
+
+
+def _is_of_frozen(run: Training, lora: Lora, tensor: SavedTensor) -> bool:
+    """Return whether a tensor is saved for the gradient of a norm or a head that is frozen."""
+    if not tensor.input_of:
+        return False
+    first = tensor.input_of[0]
+    if first.endswith("norm"):
+        return "norm" not in run.modules_to_save
+    trained = (*lora.targets, *run.modules_to_save)
+    return first == "lm_head" and "lm_head" not in trained
 
 
 def _cast(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:

@@ -19,6 +19,7 @@ from ...records import NamedTuple, dataclass
 from ...units import dtype
 from ...workload import Workload
 from .optimizers import OPTIMIZERS, Optimizer
+from .param_tensor import ParamTensor
 from .pipeline import StageLayers, most_stages, stage_layers
 
 Loss = Literal["full", "compiled", "chunked", "fused"]
@@ -49,6 +50,18 @@ class Lora(NamedTuple):
     rank: int  # r
     targets: tuple[str, ...]  # names of the matrices that have them: 'W_q'; 'lm_head' is the head
     dropout: bool = False  # whether the input of A passes dropout
+
+
+# What --modules-to-save can name: the table of token embeddings, the head, and all norms.
+SAVED_MODULES = ("embedding", "lm_head", "norm")
+
+
+class TrainedDtypes(NamedTuple):
+    """The dtypes of a trained tensor."""
+
+    param: str  # of the tensor
+    grad: str  # of its gradient
+    moment: str  # of the optimizer's moments, if the optimizer does not fix it
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,8 @@ class Training:
     optimizer_in_backward: bool = False
     offload: frozenset[str] = frozenset()  # what is in host memory: 'optimizer', 'params'
     lora: Lora | None = None  # adapters; None if the weights themselves are trained
+    # Modules that are trained whole beside adapters, in copies: some of SAVED_MODULES
+    modules_to_save: tuple[str, ...] = ()
     # dtype of frozen matrices: 'nf4', 'int8'; None for the dtype of the activations
     weights_dtype: str | None = None
     double_quant: bool = False  # whether the scales of nf4 are quantized too
@@ -239,6 +254,22 @@ class Training:
             and self.upcasts
             and dtype(self.dtype).bits == 16
         )
+
+    def dtypes_of(self, tensor: ParamTensor) -> TrainedDtypes:
+        """Return the dtypes of a trained tensor.
+
+        peft's copy of a module (ModulesToSaveWrapper in peft/utils/other.py: copy.deepcopy) has the
+        dtype of the frozen one: only adapters are cast to fp32 (cast_adapter_dtype in
+        tuners/tuners_utils.py). Without fp32 weights of its own, an optimizer's moments have no
+        more bits than the weight (torch/optim/adamw.py: zeros_like).
+        """
+        if not tensor.is_saved:
+            return TrainedDtypes(self.param_dtype, self.grad_dtype, self.optimizer_dtype)
+        copied = "fp32" if self.autocasts_adapters else self.dtype
+        moment = self.optimizer_dtype
+        if not self.master_weights and dtype(copied).bits < dtype(moment).bits:
+            moment = copied
+        return TrainedDtypes(copied, copied, moment)
 
     @property
     def way(self) -> str:

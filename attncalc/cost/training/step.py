@@ -315,19 +315,13 @@ class _Moments:
         """Return the gradients before the backward pass of the embedding, and its moments."""
         run = self.run
         held = self.held
-        is_tied = _is_tied(self.model)
+        is_tied = _is_tied(run, self.model)
         end = self.buffers.end
         embedding = _embedding_gradient(run, self.stage, held)
         if embedding is None:
-            shard = symbol(
-                "N_outside_shard",
-                held.outside // run.ranks,
-                "parameters of embedding and head on one rank",
-            )
+            reduced = quantity(0)
             if _reduces_layers(run):
-                reduced = quantity(shard * (dtype(run.grad_dtype).bits // 8))
-            else:
-                reduced = quantity(0)
+                reduced = _outside_gradients(run, held, run.ranks)
             before = _without(self.grads, reduced)
             if not end:
                 return before, []
@@ -419,8 +413,11 @@ def _is_megatron(run: Training) -> bool:
     return (run.tp > 1 or run.pp > 1) and run.zero <= 1
 
 
-def _is_tied(model: ModelSpec) -> bool:
-    return bool(model.head and model.head.tied)
+def _is_tied(run: Training, model: ModelSpec) -> bool:
+    """Return whether embedding and head train one table: beside adapters they have copies of their
+    own.
+    """
+    return bool(run.lora is None and model.head and model.head.tied)
 
 
 def _reduces_layers(run: Training) -> bool:
@@ -434,12 +431,12 @@ def _embedding_gradient(run: Training, stage: Stage, held: States) -> Quantity |
     """Return the bytes of the embedding's whole gradient, which is computed last; None if no such
     tensor stays.
     """
-    table = sum(t.total for t in held.trained_tensors if t.name == "embedding")
-    if not (stage.is_first and table) or run.zero >= 2 or run.optimizer_in_backward:
+    tables = [t for t in held.trained_tensors if t.name == "embedding"]
+    if not (stage.is_first and tables) or run.zero >= 2 or run.optimizer_in_backward:
         return None
-    size = symbol(
-        "bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}"
-    )
+    table = sum(t.total for t in tables)
+    name = run.dtypes_of(tables[0]).grad
+    size = symbol("bytes_grad", dtype(name).bits // 8, f"bytes of a gradient in {name}")
     return quantity(symbol("N_embedding", table, "trained parameters of the embedding") * size)
 
 
@@ -449,14 +446,34 @@ def _head_gradients(
     """Return the gradients that exist when the backward pass of the last layer begins."""
     if not stage.is_last:
         return ()
-    n = sum(tensor.total for tensor in held.trained_tensors if tensor.part == "head")
-    if _is_tied(model):
+    of_head = [tensor for tensor in held.trained_tensors if tensor.part == "head"]
+    n = sum(tensor.total for tensor in of_head)
+    if _is_tied(run, model):
         n += sum(tensor.total for tensor in held.trained_tensors if tensor.name == "embedding")
     head = symbol("N_head", n, "trained parameters of the head")
-    size = dtype(_whole_gradients(run)).bits // 8
+    name = _whole_gradients(run)
+    if of_head and of_head[0].is_saved:
+        name = run.dtypes_of(of_head[0]).grad
+    size = dtype(name).bits // 8
     if n:
         return (Held("gradients", "gradients of the head", quantity(head * size)),)
     return ()
+
+
+def _outside_gradients(run: Training, held: States, ranks: int = 1) -> Quantity:
+    """Return the bytes of the gradients of embedding and head, or of one of `ranks` shards."""
+    outside = [t for t in held.trained_tensors if t.part in ("embedding", "head")]
+    if not outside:
+        return quantity(0)
+    name = run.dtypes_of(outside[0]).grad
+    n = sum(tensor.total for tensor in outside) // ranks
+    of = " on one rank" if ranks > 1 else ""
+    trained = symbol(
+        "N_outside_shard" if ranks > 1 else "N_outside_trained",
+        n,
+        f"trained parameters of embedding and head{of}",
+    )
+    return quantity(trained * (dtype(name).bits // 8))
 
 
 def _whole_gradients(run: Training) -> str:
@@ -690,22 +707,39 @@ def _stepping(run: Training, held: States) -> Quantity | None:
         copied = _copied_by_step(run, held)
         if copied:
             return copied
+    largest = symbol(
+        "largest",
+        held.largest.elements * held.largest.stacked,
+        "elements of the largest trained tensor",
+    )
     if run.in_optimizer.kind == "factored":
         copies = 2
         if not run.master_weights:
-            bits_of_both = [dtype(run.param_dtype).bits, dtype(run.grad_dtype).bits]
+            of_largest = run.dtypes_of(held.largest)
+            bits_of_both = [dtype(of_largest.param).bits, dtype(of_largest.grad).bits]
             copies += bits_of_both.count(16)
-        elements = symbol("largest", held.largest, "elements of the largest trained tensor")
-        return quantity(4 * symbol("copies", copies, "tensors of its size in fp32") * elements)
+        return quantity(4 * symbol("copies", copies, "tensors of its size in fp32") * largest)
     if run.optimizer_step == "fused" or run.optimizer_in_backward or "optimizer" in run.offload:
         return None
-    size = symbol("bytes_moment", dtype(run.optimizer_dtype).bits // 8, "bytes of a moment")
     if run.optimizer_step == "foreach":
-        shards = run.ranks if run.zero else 1
-        n = sum(tensor.total for tensor in held.trained_tensors)
-        return quantity(symbol("N_step", -(-n // shards), "parameters of one optimizer") * size)
-    largest = symbol("largest", held.largest, "elements of the largest trained tensor")
-    return quantity(2 * largest * size)
+        return _one_per_trained(run, held)
+    bits = dtype(run.dtypes_of(held.largest).moment).bits
+    return quantity(2 * largest * symbol("bytes_moment", bits // 8, "bytes of a moment"))
+
+
+def _one_per_trained(run: Training, held: States) -> Quantity:
+    """Return the bytes of one tensor per trained one, in the dtype of its moments."""
+    shards = run.ranks if run.zero else 1
+    own = [tensor for tensor in held.trained_tensors if not tensor.is_saved]
+    saved = [tensor for tensor in held.trained_tensors if tensor.is_saved]
+    parts = []
+    for of, tensors in (("", own), ("_saved", saved)):
+        if tensors:
+            n = -(-sum(tensor.total for tensor in tensors) // shards)
+            bits = dtype(run.dtypes_of(tensors[0]).moment).bits
+            size = symbol(f"bytes{of}_moment", bits // 8, "bytes of a moment")
+            parts.append(quantity(symbol(f"N_step{of}", n, "parameters of one optimizer") * size))
+    return total(parts)
 
 
 def _copied_by_step(run: Training, held: States) -> Quantity:
@@ -796,10 +830,12 @@ def _collectives(run: Training, held: States, size: Quantity) -> Buffers:
                 dtype(run.grad_dtype).bits // 8,
                 f"bytes of a gradient in {run.grad_dtype}",
             )
-            end = outside * size + outside * reduced
             found = found._replace(
-                middle=found.middle + one * reduced, first=gathered + one * reduced, end=end
+                middle=found.middle + one * reduced, first=gathered + one * reduced
             )
+        of_outside = _outside_gradients(run, held)
+        if of_outside:
+            found = found._replace(end=outside * size + of_outside)
         return found
     bucket = symbol("bucket", DEEPSPEED_BUCKET, "elements of a bucket") * size
     if run.zero < 3:

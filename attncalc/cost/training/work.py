@@ -46,6 +46,12 @@ def work(run: Training) -> Work:
         exact = of_batch.total
     if run.lora or run.references:
         exact = quantity(exact * ((2 if run.lora else 3) + run.references) // 3)
+    if "lm_head" in run.modules_to_save:
+        weights = (run.model.vocab_size or 0) * run.model.table_width
+        of_head = 2 * run.workload.batch * run.workload.context * weights
+        exact = quantity(
+            exact + symbol("flops_head", of_head, "FLOP of the gradient of the head's copy")
+        )
     per_step = quantity(batches * exact)
     if of_batch.recomputation:
         hardware = quantity(batches * (exact + of_batch.recomputation))

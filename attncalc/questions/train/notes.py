@@ -11,6 +11,7 @@ from ...attention.mamba import Mamba, Mamba2
 from ...cost.training.activations import has_windows
 from ...cost.training.classes import class_math, saves_more
 from ...cost.training.fits import VARIED
+from ...cost.training.param_tensor import ParamTensor
 from ...cost.training.setup import Training
 from ...cost.training.states import States
 from ...cost.training.step import LOADING
@@ -38,6 +39,7 @@ def train_notes(of: Answer) -> Iterator[str]:
     yield from _fewest_notes(of)
     yield from _states_notes(run, states)
     yield from _reference_notes(run)
+    yield from _saved_modules_notes(run)
     if run.weights_dtype:
         yield from _quantized_notes(run, states)
     if of.auto and result.verdict != "fits":
@@ -188,6 +190,20 @@ def _reference_notes(run: Training) -> Iterator[str]:
         yield (
             "The reference model's forward pass is counted. The loss is counted as cross-entropy."
         )
+
+
+def _saved_modules_notes(run: Training) -> Iterator[str]:
+    """Yield how modules that are trained whole beside adapters are counted."""
+    if not run.modules_to_save:
+        return
+    dtypes = run.dtypes_of(ParamTensor("", "", 0, 0, 0, is_saved=True))
+    yield (
+        "peft copies the modules of --modules-to-save and keeps the frozen ones: the copies are in "
+        f"{dtypes.param}, their moments in {dtypes.moment}."
+    )
+    head = run.model.head
+    if head is not None and head.tied and {"embedding", "lm_head"} & {*run.modules_to_save}:
+        yield "A copy of a tied table is a table of its own: embedding and head are trained apart."
 
 
 def _quantized_notes(run: Training, states: States) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict, get_args
 
 from ...attention.saved import TrainingKernel
 from ...cost.training.optimizers import ALIASES, OPTIMIZERS
-from ...cost.training.setup import Bitsandbytes, Fp8, Loss, Stepping
+from ...cost.training.setup import SAVED_MODULES, Bitsandbytes, Fp8, Loss, Stepping
 from ...errors import AttncalcError, BadValueError
 from ...hardware import Gpu
 from ...options import (
@@ -64,6 +64,30 @@ def _days(text: str, name: str) -> float:
         )
     numerator, denominator = parse_decimal(match[1] if match[1][:1].isdigit() else "1", name)
     return PERIODS[unit] * numerator / denominator
+
+
+# Names of these modules in transformers' classes.
+_MODULE = choice(
+    *SAVED_MODULES,
+    embed_tokens="embedding",
+    embed_in="embedding",
+    wte="embedding",
+    word_embeddings="embedding",
+    tok_embeddings="embedding",
+    head="lm_head",
+    embed_out="lm_head",
+    output="lm_head",
+    norms="norm",
+)
+
+
+def _modules(text: str, name: str) -> tuple[str, ...]:
+    """Return the modules of 'embed_tokens+lm_head', each once and in the order of SAVED_MODULES."""
+    parts = filter(None, re.split(r"[+,;\s]+", text))
+    named = {_MODULE.parse(part, name) for part in parts}
+    if not named:
+        raise BadValueError(f"{name} has no modules", f"known: {', '.join(SAVED_MODULES)}")
+    return tuple(module for module in SAVED_MODULES if module in named)
 
 
 DAYS = Parser(_days, "N")
@@ -326,6 +350,13 @@ class LoraTrainOptions(TypedDict, total=False):
         "Train adapters only: r=16 (default), or r=8,targets=q+v,dropout=0.05. Default targets: "
         "all linear layers.",
         With(metavar="[r=N,...]", axis=False, common=True),
+    ]
+    modules_to_save: Annotated[
+        str | None,
+        Parser(_modules, known=SAVED_MODULES),
+        "Modules trained whole beside --lora, in copies as peft's: "
+        f"{'+'.join(SAVED_MODULES)} or some of them.",
+        With(also="--lora-modules-to-save", metavar="NAME[+NAME]", axis=False),
     ]
     no_kbit_upcast: Annotated[
         bool,

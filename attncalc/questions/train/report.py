@@ -232,6 +232,7 @@ def _run_facts(run: Training) -> dict[str, Any]:
         **{name: getattr(run, name) for name in _AS_GIVEN},
         "lora_rank": run.lora.rank if run.lora else None,
         "lora_targets": list(run.lora.targets) if run.lora else [],
+        "modules_to_save": list(run.modules_to_save),
         "offload": sorted(run.offload),
     }
 

@@ -249,6 +249,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     zero = _zero(values)
     lora = _lora(values["lora"], spec) if "lora" in values else None
     _check_quantization(values)
+    _check_saved_modules(values, spec, lora)
     if computes not in TRAINED:
         raise NotSupportedError(
             f"activations cannot be in {computes}",
@@ -373,6 +374,25 @@ def _check_quantization(values: Mapping[str, Any]) -> None:
             raise AttncalcError(
                 f"{long_option(name)} needs --weights-dtype nf4", "give both, or neither"
             )
+
+
+def _check_saved_modules(values: Mapping[str, Any], spec: ModelSpec, lora: Lora | None) -> None:
+    """Raise AttncalcError if --modules-to-save names what is trained anyway, or is not there."""
+    modules = values.get("modules_to_save", ())
+    if not modules:
+        return
+    if lora is None:
+        raise AttncalcError(
+            "--modules-to-save needs --lora: without adapters everything is trained",
+            "give --lora r=16, or leave it out",
+        )
+    if "lm_head" in modules and "lm_head" in lora.targets:
+        tip = "peft trains the head whole, or an adapter of it: leave one of them out"
+        raise clash("--modules-to-save lm_head", "--lora targets=lm_head", tip)
+    if "lm_head" in modules and (spec.head is None or spec.head.kind != "lm"):
+        raise AttncalcError(f"--modules-to-save: {spec.title} has no lm_head", "leave it out")
+    if "embedding" in modules and not spec.vocab_size:
+        raise AttncalcError(f"--modules-to-save: {spec.title} has no embedding", "leave it out")
 
 
 def _autocast(values: Mapping[str, Any], computes: str, param: str) -> bool:
