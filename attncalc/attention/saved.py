@@ -41,6 +41,9 @@ class SavedTensor(NamedTuple):
     # every tensor-parallel device has all of it, and sequence parallelism divides it
     is_replicated: bool = False
     is_statistic: bool = False  # a few values per row, such as a mean, which papers leave out
+    # tokens that are sent to their experts, of which each device of --tp has its own if it has
+    # whole experts
+    is_dispatched: bool = False
     read_by: tuple[str, ...] = ()  # the matrices that read it, if another operation saves it anyway
 
 
@@ -62,6 +65,9 @@ class Router(NamedTuple):
     # Dtype of the weights that multiply the experts' outputs: 'cast' to that of the activations, or
     # 'fp32'
     weights: Literal["cast", "fp32"] = "cast"
+    # The weights multiply the results of the experts' activation function, and not the outputs
+    # (Megatron-LM)
+    weighs_inside: bool = False
     casts: bool = False  # its scores, too, have the dtype of the activations
     clamps_sum: bool = False  # the sum of the chosen weights has a minimum
 

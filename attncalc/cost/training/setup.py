@@ -52,6 +52,17 @@ class Lora(NamedTuple):
     dropout: bool = False  # whether the input of A passes dropout
 
 
+# The modules of Megatron-LM's --recompute-modules that layers of attention have
+# (megatron/core/transformer/transformer_config.py).
+RECOMPUTE_MODULES = (
+    "core_attn",
+    "layernorm",
+    "mlp",
+    "moe",
+    "moe_act",
+    "mla_up_proj",
+    "shared_experts",
+)
 # What --modules-to-save can name: the table of token embeddings, the head, and all norms.
 SAVED_MODULES = ("embedding", "lm_head", "norm")
 
@@ -83,6 +94,8 @@ class Training:
     load_full_state_dict: bool = False
     gradient_accumulation: int = 1  # micro-batches of a step
     kernel: TrainingKernel = "flash"  # the attention kernel
+    # Megatron's modules that selective recomputation computes again; () for the default
+    recompute_modules: tuple[str, ...] = ()
     compile: bool = False  # element-wise operations are fused, and their results recomputed
     loss: Loss = "full"  # how logits become a loss
     param_dtype: str = "bf16"  # dtype of the trained weights between steps
@@ -215,6 +228,23 @@ class Training:
         FSDP does.
         """
         return self.zero == 3 and not self.master_weights
+
+    @property
+    def is_megatron(self) -> bool:
+        """Return whether the run is Megatron's: a tensor-parallel one, a pipeline, or one that
+        names its modules, without ZeRO 2 and 3, which Megatron does not have.
+        """
+        is_split = self.tp > 1 or self.pp > 1
+        return self.zero <= 1 and (is_split or bool(self.recompute_modules))
+
+    @property
+    def recomputed_modules(self) -> tuple[str, ...]:
+        """Return the modules that --recompute selective computes again: Megatron's core_attn by
+        default.
+        """
+        if self.workload.recompute != "selective":
+            return ()
+        return self.recompute_modules or ("core_attn",)
 
     @property
     def keeps_quantized_inputs(self) -> bool:

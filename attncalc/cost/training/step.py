@@ -194,7 +194,7 @@ def _cached(
     """
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
     logits: int = 0
-    is_cast = run.loss == "full" and dtype(run.dtype).bits == 16 and not _is_megatron(run)
+    is_cast = run.loss == "full" and dtype(run.dtype).bits == 16 and not run.is_megatron
     is_cast = is_cast and class_math(model.model_type).upcasts_loss
     if peak.name == LOSS and is_cast and not run.hold_logits:
         vocabulary = model.vocab_size or 0
@@ -267,7 +267,9 @@ class _Moments:
             "activations", "activations kept for the backward pass", total(parts.values())
         )
         self.grads = Held("gradients", GRADIENTS, held.gradients)
-        self.always = (self.grads,) if run.gradient_accumulation > 1 else ()
+        # Megatron's stay in a buffer of their own (distributed/param_and_grad_buffer.py)
+        is_held = run.gradient_accumulation > 1 or run.is_megatron
+        self.always = (self.grads,) if is_held else ()
         self.of_head = _head_gradients(run, stage, model, held)
         self.buffers = _communication(run, stage, held)
         # the same gradients at every moment of the layers
@@ -406,13 +408,6 @@ class _Moments:
             yield self._moment(f"{where} first layer{of}", of_first, buffers.first)
 
 
-def _is_megatron(run: Training) -> bool:
-    """Return whether a tensor-parallel run or a pipeline is Megatron's, which has no ZeRO 2 and
-    3.
-    """
-    return (run.tp > 1 or run.pp > 1) and run.zero <= 1
-
-
 def _is_tied(run: Training, model: ModelSpec) -> bool:
     """Return whether embedding and head train one table: beside adapters they have copies of their
     own.
@@ -513,7 +508,7 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
             Held("logits", "logits", quantity(logits * size)),
             Held("temporary", "gradient of the logits", quantity(gradients * size)),
         )
-    if run.loss == "full" and _is_megatron(run):
+    if run.loss == "full" and run.is_megatron:
         cast = logits * size if dtype(run.dtype).bits == 16 else 0
         return (
             Held("logits", "probabilities in fp32, or their gradient", quantity(logits * fp32)),
@@ -755,7 +750,7 @@ def _copied_by_step(run: Training, held: States) -> Quantity:
     n = -(-sum(tensor.total for tensor in held.trained_tensors) // ranks)
     if run.zero == 3:
         n = min(n, DEEPSPEED_GROUP)
-    if run.zero and not _is_megatron(run):
+    if run.zero and not run.is_megatron:
         copies = 4 + bits // 8
     elif bits == 16:
         copies = 4
@@ -811,7 +806,7 @@ def _collectives(run: Training, held: States, size: Quantity) -> Buffers:
     ZeRO 1 and 2 for each backward pass, and they gather weights in place (stage_1_and_2.py,
     backward); ZeRO 3 for the whole run, with up to max_live_parameters gathered (stage3.py).
     """
-    if run.ranks == 1 or _is_megatron(run):
+    if run.ranks == 1 or run.is_megatron:
         return Buffers(0, 0, 0, 0, 0, 0)
     if run.zero == 0:
         buckets = named(

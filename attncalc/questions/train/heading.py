@@ -180,7 +180,9 @@ def settings(run: Training, searched: str = "") -> Iterator[str]:
         yield f"{run.dtype} with {run.fp8} in fp8"
     if run.kernel != "flash":
         yield f"{run.kernel} attention"
-    if run.workload.recompute != "none":
+    if run.recompute_modules:
+        yield f"recompute {' and '.join(run.recompute_modules)}"
+    elif run.workload.recompute != "none":
         yield f"recompute {run.workload.recompute}"
 
 

@@ -12,6 +12,7 @@ from ...cost.training.activations import has_windows
 from ...cost.training.classes import class_math, saves_more
 from ...cost.training.fits import VARIED
 from ...cost.training.param_tensor import ParamTensor
+from ...cost.training.selective import has_norm_of_its_own
 from ...cost.training.setup import Training
 from ...cost.training.states import States
 from ...cost.training.step import LOADING
@@ -302,6 +303,22 @@ def _recurrent_warnings(run: Training) -> Iterator[str]:
             )
 
 
+def _module_notes(run: Training) -> Iterator[str]:
+    """Yield which modules are recomputed without an effect, and how Megatron's experts differ."""
+    layers = [layers for _, layers in run.model.groups()]
+    norms = [has_norm_of_its_own(of, part) for of in layers for part in ("attention", "mlp")]
+    if "layernorm" in run.recompute_modules and not any(norms):
+        yield (
+            "warning: The module layernorm saves nothing here: Transformer Engine computes these "
+            "norms with the next matrix. Megatron has norms of their own before MLA and experts."
+        )
+    if run.is_megatron and run.model.has_experts:
+        yield (
+            "Experts are Megatron's: the router's weights multiply inside them, so that their "
+            "outputs are not kept."
+        )
+
+
 def _kernel_notes(run: Training) -> Iterator[str]:
     """Yield what else than is counted transformers would keep, and with which kernel."""
     has_fp32_adapters = run.lora and run.param_dtype == "fp32" != run.dtype
@@ -312,11 +329,13 @@ def _kernel_notes(run: Training) -> Iterator[str]:
             "Trainer's bf16=True."
         )
     keeps_scores = run.kernel in ("math", "eager")
-    if run.workload.recompute == "selective" and not keeps_scores and run.fp8 == "none":
+    only_scores = run.recomputed_modules == ("core_attn",) and run.fp8 == "none"
+    if only_scores and not keeps_scores:
         yield (
             f"warning: {run.kernel} attention keeps no scores that --recompute selective would "
             "drop. torchtitan's selective is --recompute op."
         )
+    yield from _module_notes(run)
     math = class_math(run.model.model_type)
     if not math.has_sdpa:
         yield (

@@ -7,7 +7,14 @@ from typing import Annotated, Any, TypedDict, get_args
 
 from ...attention.saved import TrainingKernel
 from ...cost.training.optimizers import ALIASES, OPTIMIZERS
-from ...cost.training.setup import SAVED_MODULES, Bitsandbytes, Fp8, Loss, Stepping
+from ...cost.training.setup import (
+    RECOMPUTE_MODULES,
+    SAVED_MODULES,
+    Bitsandbytes,
+    Fp8,
+    Loss,
+    Stepping,
+)
 from ...errors import AttncalcError, BadValueError
 from ...hardware import Gpu
 from ...options import (
@@ -81,13 +88,19 @@ _MODULE = choice(
 )
 
 
-def _modules(text: str, name: str) -> tuple[str, ...]:
-    """Return the modules of 'embed_tokens+lm_head', each once and in the order of SAVED_MODULES."""
-    parts = filter(None, re.split(r"[+,;\s]+", text))
-    named = {_MODULE.parse(part, name) for part in parts}
-    if not named:
-        raise BadValueError(f"{name} has no modules", f"known: {', '.join(SAVED_MODULES)}")
-    return tuple(module for module in SAVED_MODULES if module in named)
+def _names(parser: Parser, known: tuple[str, ...]) -> Parser:
+    """Return the parser of names that are joined with a plus, a comma or a space: each once, and in
+    the order of `known`.
+    """
+
+    def parse(text: str, name: str) -> tuple[str, ...]:
+        parts = filter(None, re.split(r"[+,;\s]+", text))
+        named = {parser.parse(part, name) for part in parts}
+        if not named:
+            raise BadValueError(f"{name} has no modules", f"known: {', '.join(known)}")
+        return tuple(module for module in known if module in named)
+
+    return Parser(parse, known=known)
 
 
 DAYS = Parser(_days, "N")
@@ -229,6 +242,13 @@ class ShardingOptions(TypedDict, total=False):
 class MemoryOptions(TrainingOptions, total=False):
     """What a step keeps, and where."""
 
+    recompute_modules: Annotated[
+        str | None,
+        _names(choice(*RECOMPUTE_MODULES), RECOMPUTE_MODULES),
+        f"Modules of --recompute selective, as Megatron's: {', '.join(RECOMPUTE_MODULES)}. "
+        "Default: core_attn.",
+        With(metavar="NAME[+NAME]", axis=False),
+    ]
     kernel: Annotated[
         str | None,
         choice(
@@ -315,8 +335,8 @@ class OptimizerOptions(DtypeOptions, total=False):
     grad_dtype: Annotated[
         str | None,
         Parser(_dtype, "DTYPE"),
-        "Dtype of gradients. Default: --param-dtype; with --tp or --pp, and ZeRO 0 or 1, "
-        "Megatron's fp32.",
+        "Dtype of gradients. Default: --param-dtype; with --tp, --pp or --recompute-modules, and "
+        "ZeRO 0 or 1, Megatron's fp32.",
     ]
     optimizer_dtype: Annotated[
         str | None, Parser(_dtype, "DTYPE"), "Dtype of moments. Default: fp32."
@@ -353,7 +373,7 @@ class LoraTrainOptions(TypedDict, total=False):
     ]
     modules_to_save: Annotated[
         str | None,
-        Parser(_modules, known=SAVED_MODULES),
+        _names(_MODULE, SAVED_MODULES),
         "Modules trained whole beside --lora, in copies as peft's: "
         f"{'+'.join(SAVED_MODULES)} or some of them.",
         With(also="--lora-modules-to-save", metavar="NAME[+NAME]", axis=False),

@@ -12,6 +12,7 @@ from ...cost.training.activations import check_kinds
 from ...cost.training.classes import class_math
 from ...cost.training.fits import ALL_LINEAR, Asked, largest_batch, longest_context
 from ...cost.training.optimizers import OPTIMIZERS
+from ...cost.training.selective import has_experts, has_latents, has_shared_experts
 from ...cost.training.setup import Lora, Training
 from ...cost.training.tensors import stage_tensors
 from ...cost.training.work import duration, work
@@ -250,12 +251,14 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     lora = _lora(values["lora"], spec) if "lora" in values else None
     _check_quantization(values)
     _check_saved_modules(values, spec, lora)
+    _check_recompute_modules(values, spec)
     if computes not in TRAINED:
         raise NotSupportedError(
             f"activations cannot be in {computes}",
             "give --dtype bf16, and --fp8 inputs for Transformer Engine",
         )
-    is_megatron = (split["tp"] > 1 or split["pp"] > 1) and zero <= 1
+    is_split = split["tp"] > 1 or split["pp"] > 1 or "recompute_modules" in values
+    is_megatron = is_split and zero <= 1
     of_weights = _dtypes_of_weights(
         values, computes, zero=zero, has_lora=lora is not None, is_megatron=is_megatron
     )
@@ -374,6 +377,31 @@ def _check_quantization(values: Mapping[str, Any]) -> None:
             raise AttncalcError(
                 f"{long_option(name)} needs --weights-dtype nf4", "give both, or neither"
             )
+
+
+def _check_recompute_modules(values: Mapping[str, Any], spec: ModelSpec) -> None:
+    """Raise AttncalcError if --recompute-modules names what the model does not have, or nothing
+    would recompute it.
+    """
+    modules = values.get("recompute_modules", ())
+    if not modules:
+        return
+    if values.get("recompute") != "selective":
+        raise AttncalcError(
+            "--recompute-modules needs --recompute selective", "give both, or neither"
+        )
+    layers = [layers for _, layers in spec.groups()]
+    present = {
+        "mlp": any(of.mlp and not has_experts(of) for of in layers),
+        "moe": any(has_experts(of) for of in layers),
+        "moe_act": any(has_experts(of) for of in layers),
+        "shared_experts": any(has_shared_experts(of) for of in layers),
+        "mla_up_proj": any(has_latents(of) for of in layers),
+    }
+    for module in modules:
+        if not present.get(module, True):
+            problem = f"--recompute-modules {module} has no effect on {spec.title}"
+            raise AttncalcError(problem, "leave it out: no layer has such a module")
 
 
 def _check_saved_modules(values: Mapping[str, Any], spec: ModelSpec, lora: Lora | None) -> None:
