@@ -6,6 +6,7 @@ from asking import Ask
 from tables import each
 
 from attncalc import load, train
+from attncalc.cost.training.fits import changes
 from attncalc.cost.training.setup import Training
 from attncalc.cost.training.step import most_loaded, stage_budget
 from attncalc.cost.training.work import work
@@ -153,6 +154,12 @@ def test_megatrons_gradients_stay_in_their_buffer_with_one_micro_batch() -> None
 )
 def test_modules_that_would_have_no_effect_are_refused(ask: Ask, words: str, error: str) -> None:
     assert error in ask("train", *words.split()).error
+
+
+def test_full_recomputation_is_suggested_instead_of_modules() -> None:
+    options: Any = {**MEGATRON, "recompute_modules": "mlp", "gpu": "a100-40gb", "gpus": 8, "tp": 8}
+    asked = read_train_request(load("llama3-8b"), {**options, "batch": 8}).asked
+    assert "--recompute full" in [change.flag for change in changes(asked)]
 
 
 def test_a_warning_says_that_norms_of_dense_layers_are_part_of_the_next_matrix(ask: Ask) -> None:

@@ -198,6 +198,8 @@ class Asked(NamedTuple):
         if it cannot be.
         """
         changed = {**self.options, **options}
+        if changed.get("recompute") != "selective":  # whose modules they are
+            changed.pop("recompute_modules", None)
         return self._replace(run=self.resolve(changed), options=changed)
 
 

@@ -63,6 +63,8 @@ RECOMPUTE_MODULES = (
     "mla_up_proj",
     "shared_experts",
 )
+# What --offload can move to host memory.
+OFFLOADED = ("optimizer", "params", "activations")
 # What --modules-to-save can name: the table of token embeddings, the head, and all norms.
 SAVED_MODULES = ("embedding", "lm_head", "norm")
 
@@ -109,7 +111,7 @@ class Training:
     optimizer_step: Stepping = "fused"  # how the optimizer's step is implemented
     # the optimizer's step of a weight follows its gradient, which is then freed
     optimizer_in_backward: bool = False
-    offload: frozenset[str] = frozenset()  # what is in host memory: 'optimizer', 'params'
+    offload: frozenset[str] = frozenset()  # what is in host memory: some of OFFLOADED
     lora: Lora | None = None  # adapters; None if the weights themselves are trained
     # Modules that are trained whole beside adapters, in copies: some of SAVED_MODULES
     modules_to_save: tuple[str, ...] = ()
@@ -168,6 +170,8 @@ class Training:
             tip = "each micro-batch would make a step of its own: leave one of them out"
             raise clash("--optimizer-in-backward", "--gradient-accumulation", tip)
         self._check_virtual_stages()
+        if "activations" in self.offload:
+            self._check_offloaded_activations()
         self.model.shard(self.tp)
         self.stages  # noqa: B018 - raises the error of a pipeline with too many stages
 
@@ -187,6 +191,15 @@ class Training:
             raise AttncalcError(
                 problem, f"give --gradient-accumulation {-(-n // self.pp) * self.pp}"
             )
+
+    def _check_offloaded_activations(self) -> None:
+        if self.workload.recompute != "full":
+            problem = "--offload activations needs --recompute full"
+            tip = "give both: so torchtune requires it, and others are not known"
+            raise NotSupportedError(problem, tip)
+        if self.pp > 1:
+            tip = "how stages of a pipeline offload activations is not known"
+            raise clash("--offload activations", f"--pp {self.pp}", tip)
 
     def _check_loading(self) -> None:
         if not self.is_fsdp:

@@ -25,6 +25,7 @@ from ...units import MIB, dtype
 from ..params import params
 from .activations import SHARED_MASK, LayerSaved, StageSaved, kept_parts, stage_saved
 from .classes import class_math
+from .offloading import in_backward, on_gpu, on_host
 from .setup import CHUNKS, Stage, Training
 from .states import States, states
 
@@ -147,6 +148,9 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
         for part, size in kept_parts(run, saved).items()
         if size
     }
+    if "activations" in run.offload:
+        parts = on_gpu(saved)
+        held = held._replace(on_host=total((held.on_host, on_host(saved))))
     moments = tuple(_Moments(run, stage, model, held, saved, parts))
     cached = _cached(run, model, held, saved, _peak(moments))._replace(transposes=held.transposes)
     loading = _loading(run)
@@ -298,7 +302,13 @@ class _Moments:
             with_loss: tuple[Held, ...] = self.always
             if not with_loss and run.loss not in ("full", "compiled"):
                 with_loss = self.of_head
-            of_loss = (*with_loss, self.kept, *_loss(run, self.model, self.saved))
+            if run.loss == "chunked" and run.compile:
+                head = total(held.size for held in self.of_head)
+                held_already = 0 if self.always else 1
+                at_loss = _compiled_chunks(run, self.model, self.saved, head, held_already)
+            else:
+                at_loss = _loss(run, self.model, self.saved)
+            of_loss = (*with_loss, self.kept, *at_loss)
             yield self._moment(LOSS, of_loss, self.buffers.loss)
         before, at_embedding = self._embedding()
         yield from at_embedding
@@ -396,7 +406,10 @@ class _Moments:
             later = quantity(0)
             if not self.is_whole:
                 done, later = _own_gradients(run, self.held, layer, moment)
-            last = _without(self.kept, freed)
+            kept = self.kept
+            if "activations" in run.offload:
+                one = kept = kept._replace(size=in_backward(layer))
+            last = _without(kept, freed)
             earlier = _without(before_embedding, later)
             where = f"backward pass of the {moment.name} in the"
             yield self._moment(f"{where} last layer{of}", (*first, *done, last, more), buffers.last)
@@ -476,6 +489,34 @@ def _whole_gradients(run: Training) -> str:
     if _reduces_layers(run):
         return run.dtype
     return run.grad_dtype
+
+
+# Tensors as large as a weight that exist when autograd adds one of several gradients of it: their
+# sum until now, another one, and the new sum (torch/csrc/autograd/input_buffer.cpp; seen with torch
+# 2.13 for any number of calls of F.linear).
+SUMMED = 3
+
+
+def _compiled_chunks(
+    run: Training, model: ModelSpec, saved: StageSaved, head: Quantity, held_already: int
+) -> tuple[Held, ...]:
+    """Return what torchtune's chunked loss holds when it is compiled, beside gradients of the head
+    that are held already.
+
+    Only the function of one chunk is compiled (apply_compile_strategy in
+    modules/loss/ce_chunked_output_loss.py): it keeps the chunk's logits and no copy in fp32.
+    Autograd first turns all logits into gradients, chunk by chunk, since their nodes are newest:
+    there are the logits and one chunk more. Then the head's gradients of the chunks are summed,
+    while the gradient of the first chunk's logits is gone.
+    """
+    size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
+    logits = quantity(saved.tokens * (model.vocab_size or 0) * size)
+    chunk = quantity(ceil_div(logits, symbol("chunks", CHUNKS, "chunks of the logits")))
+    summed_up = quantity((SUMMED - held_already) * head - chunk) if head else chunk
+    held = Held("logits", "logits, or their gradients", logits)
+    if int(summed_up) <= int(chunk):
+        return held, Held("temporary", "gradient of one chunk of the logits", chunk)
+    return held, Held("temporary", "sum of the head's gradients, less one chunk", summed_up)
 
 
 def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...]:

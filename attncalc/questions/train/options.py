@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypedDict, get_args
 from ...attention.saved import TrainingKernel
 from ...cost.training.optimizers import ALIASES, OPTIMIZERS
 from ...cost.training.setup import (
+    OFFLOADED,
     RECOMPUTE_MODULES,
     SAVED_MODULES,
     Bitsandbytes,
@@ -104,8 +105,7 @@ def _names(parser: Parser, known: tuple[str, ...]) -> Parser:
 
 
 DAYS = Parser(_days, "N")
-_PARTS = ("optimizer", "params")
-_PART = choice(*_PARTS)
+_PART = choice(*OFFLOADED)
 _AUTO = "or auto: the most that fits"
 
 
@@ -284,9 +284,9 @@ class MemoryOptions(TrainingOptions, total=False):
             lambda text, name: frozenset(
                 _PART.parse(part, name) for part in split_list(text, name)
             ),
-            known=_PARTS,
+            known=OFFLOADED,
         ),
-        "Parts in host memory: optimizer, params.",
+        f"Parts in host memory: {', '.join(OFFLOADED)}.",
         With(metavar="PARTS", axis=False),
     ]
     reference_model: Annotated[
