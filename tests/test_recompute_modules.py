@@ -158,7 +158,8 @@ def test_modules_that_would_have_no_effect_are_refused(ask: Ask, words: str, err
 
 def test_full_recomputation_is_suggested_instead_of_modules() -> None:
     options: Any = {**MEGATRON, "recompute_modules": "mlp", "gpu": "a100-40gb", "gpus": 8, "tp": 8}
-    asked = read_train_request(load("llama3-8b"), {**options, "batch": 8}).asked
+    options["batch"] = 8
+    asked = read_train_request(load("llama3-8b"), options).asked
     assert "--recompute full" in [change.flag for change in changes(asked)]
 
 

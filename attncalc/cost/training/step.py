@@ -391,7 +391,7 @@ class _Moments:
             first = self.of_head
         of = "" if len(self.saved.layers) == 1 else f" ({layer.group})"
         one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
-        for moment in _layer_moments(layer):
+        for moment in _layer_moments(layer, is_fused=run.kernel == "eager-fused"):
             freed = total(t.size for t in layer.kept if t in moment.freed)
             more = Held(
                 "temporary",
@@ -612,25 +612,19 @@ class _LayerMoment(NamedTuple):
     later: tuple[str, ...]
 
 
-def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
+def _layer_moments(layer: LayerSaved, *, is_fused: bool) -> Iterator[_LayerMoment]:
     """Yield the moments of a layer's backward pass that may be its peak: first of its MLP, then of
     its attention.
 
-    CUDA's softmax has three tensors as large as the scores: the gradient of its output and that
-    times the output in fp32, and the result (softmax_backward_cuda_out in
-    aten/src/ATen/native/cuda/SoftMax.cu). Other kernels have the gradients of q, k, v and the
-    output.
+    Kernels that save no scores have the gradients of q, k, v and the output.
     """
     yield from _mlp_moments(layer)
-    scores = {}
+    scores: dict[str, int] = {}
     for tensor in layer.tensors:
         if tensor.is_score and not tensor.is_statistic:
             scores[tensor.name] = tensor.size
     if scores:
-        result = scores.get("probabilities", 0)
-        in_fp32 = scores.get("probabilities in fp32", result)
-        last = result or in_fp32
-        temporary = quantity(2 * in_fp32 + last)
+        temporary = _gradients_of_scores(scores, is_fused=is_fused)
     elif layer.layers.attention.widths().n_heads:
         temporary = total(t.size for t in layer.tensors if t.name in ("q", "k", "v", "output"))
     # a recurrent layer: the gradients of its largest tensor, such as W_in's output, and of its own
@@ -646,6 +640,21 @@ def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
             before_output.append(param.name)
     name = "attention" if layer.layers.attention.widths().n_heads else "recurrence"
     yield _LayerMoment(name, _after_kernel(layer), temporary, tuple(before_output))
+
+
+def _gradients_of_scores(scores: dict[str, int], *, is_fused: bool) -> Quantity:
+    """Return the bytes of the gradients of the softmax, where the scores are saved.
+
+    CUDA's softmax has three tensors as large as the scores: the gradient of its output and that
+    times the output in fp32, and the result (softmax_backward_cuda_out in
+    aten/src/ATen/native/cuda/SoftMax.cu). Megatron's fused one writes the result over the gradient
+    of its output, which with dropout is another tensor than that of dropout's output.
+    """
+    result = scores.get("probabilities", 0)
+    if is_fused:
+        return quantity(2 * result if "probabilities after dropout" in scores else result)
+    in_fp32 = scores.get("probabilities in fp32", result)
+    return quantity(2 * in_fp32 + (result or in_fp32))
 
 
 def _mlp_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from ...attention.linear import GatedDeltaNet
 from ...attention.mamba import Mamba, Mamba2
+from ...attention.saved import KEEP_SCORES
 from ...cost.training.activations import has_windows
 from ...cost.training.classes import class_math, saves_more
 from ...cost.training.fits import VARIED
@@ -303,6 +304,19 @@ def _recurrent_warnings(run: Training) -> Iterator[str]:
             )
 
 
+def _score_notes(run: Training) -> Iterator[str]:
+    """Yield what eager attention keeps per score, where papers count less."""
+    if run.kernel != "eager" or run.workload.recompute != "none" or run.dtype == "fp32":
+        return
+    if class_math(run.model.model_type).softmax not in ("fp32", "gated"):
+        return
+    kept, fused = (9, 5) if run.dropout else (6, 2)
+    yield (
+        f"transformers' eager attention keeps {kept} B per score: its softmax is in fp32. "
+        f"Megatron's fused softmax keeps {fused} B, as in arXiv:2205.05198 (--kernel eager-fused)."
+    )
+
+
 def _module_notes(run: Training) -> Iterator[str]:
     """Yield which modules are recomputed without an effect, and how Megatron's experts differ."""
     layers = [layers for _, layers in run.model.groups()]
@@ -328,7 +342,7 @@ def _kernel_notes(run: Training) -> Iterator[str]:
             "Adapters in fp32 keep fp32 inputs. --autocast counts those of 16 bits, as with the "
             "Trainer's bf16=True."
         )
-    keeps_scores = run.kernel in ("math", "eager")
+    keeps_scores = run.kernel in KEEP_SCORES
     only_scores = run.recomputed_modules == ("core_attn",) and run.fp8 == "none"
     if only_scores and not keeps_scores:
         yield (
@@ -336,6 +350,7 @@ def _kernel_notes(run: Training) -> Iterator[str]:
             "drop. torchtitan's selective is --recompute op."
         )
     yield from _module_notes(run)
+    yield from _score_notes(run)
     math = class_math(run.model.model_type)
     if not math.has_sdpa:
         yield (

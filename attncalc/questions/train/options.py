@@ -259,8 +259,8 @@ class MemoryOptions(TrainingOptions, total=False):
             fa2="flash",
             fa3="flash",
         ),
-        "Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without bf16 "
-        "efficient; on an Apple GPU math; without SDPA eager.",
+        f"Attention kernel: {', '.join(get_args(TrainingKernel))} (Megatron's softmax). Default: "
+        "flash; without bf16 efficient; on an Apple GPU math; without SDPA eager.",
         With(also="--attn-implementation --attn-impl"),
     ]
     compile: Annotated[

@@ -252,6 +252,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     _check_quantization(values)
     _check_saved_modules(values, spec, lora)
     _check_recompute_modules(values, spec)
+    _check_fused_softmax(values, spec, computes)
     if computes not in TRAINED:
         raise NotSupportedError(
             f"activations cannot be in {computes}",
@@ -377,6 +378,21 @@ def _check_quantization(values: Mapping[str, Any]) -> None:
             raise AttncalcError(
                 f"{long_option(name)} needs --weights-dtype nf4", "give both, or neither"
             )
+
+
+def _check_fused_softmax(values: Mapping[str, Any], spec: ModelSpec, computes: str) -> None:
+    """Raise NotSupportedError if Megatron's fused softmax does not run: it is for 16 bits
+    (is_kernel_available in megatron/core/fusions/fused_softmax.py), without sinks and soft caps.
+    """
+    if values.get("kernel") != "eager-fused":
+        return
+    if computes == "fp32":
+        problem = "--kernel eager-fused cannot compute in fp32: Megatron's softmax is for 16 bits"
+        raise NotSupportedError(problem, "give --dtype bf16, or --kernel eager")
+    has_sinks = any(getattr(of.attention, "sinks", False) for _, of in spec.groups())
+    if has_sinks or class_math(spec.model_type).caps_scores:
+        problem = f"--kernel eager-fused has neither sinks nor soft caps, as {spec.title} needs"
+        raise NotSupportedError(problem, "give --kernel eager")
 
 
 def _check_recompute_modules(values: Mapping[str, Any], spec: ModelSpec) -> None:
