@@ -286,6 +286,18 @@ def test_frozen_weights_save_less_than_trained_ones() -> None:
     assert "product" not in {tensor.name for tensor in lora.saved.layers[0].kept}
 
 
+def test_gelu_in_one_kernel_keeps_its_input_only() -> None:
+    # GPT-2: gelu_new keeps x, 0.5 x, the tanh and 1 + tanh; of 12 layers with f = 3,072
+    kept = []
+    for options in ({}, {"fused_gelu": True}):
+        given: Any = {"context": 1024, "dtype": "bf16", **options}
+        parts = train("gpt2", **given).budget.activations
+        kept.append(int(parts["mlp"]))
+    assert kept[0] - kept[1] == 12 * 3 * 1024 * 3072 * 2
+    error = refusal(train, "llama3-8b", fused_gelu=True)
+    assert "no effect on Llama 3 8B: its class has no gelu_new" in str(error)
+
+
 NF4 = {"weights_dtype": "nf4", "no_kbit_upcast": True}
 
 

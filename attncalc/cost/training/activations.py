@@ -76,6 +76,8 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
     tokens = split(workload.new, run.cp, "cp", "context-parallel devices")
     source = workload.source or 0
     math = class_math(model.model_type)
+    if run.fused_gelu:
+        math = math._replace(activation="fused")
     if run.is_megatron:
         math = math._replace(router=_router_of_megatron(math.router))
 

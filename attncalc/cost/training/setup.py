@@ -99,6 +99,8 @@ class Training:
     # Megatron's modules that selective recomputation computes again; () for the default
     recompute_modules: tuple[str, ...] = ()
     compile: bool = False  # element-wise operations are fused, and their results recomputed
+    # GELU is one kernel where the class of the model computes it in single operations
+    fused_gelu: bool = False
     loss: Loss = "full"  # how logits become a loss
     param_dtype: str = "bf16"  # dtype of the trained weights between steps
     grad_dtype: str = "bf16"  # dtype of the gradients

@@ -266,6 +266,11 @@ class MemoryOptions(TrainingOptions, total=False):
     compile: Annotated[
         bool, "Element-wise operations are fused and recomputed.", With(also="--torch-compile")
     ]
+    fused_gelu: Annotated[
+        bool,
+        "GELU is one kernel, as in litgpt: torch's F.gelu. transformers' gelu_new is several "
+        "operations.",
+    ]
     loss: Annotated[
         str | None,
         choice(*get_args(Loss), liger="fused", cce="fused"),

@@ -253,6 +253,10 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     _check_saved_modules(values, spec, lora)
     _check_recompute_modules(values, spec)
     _check_fused_softmax(values, spec, computes)
+    if "fused_gelu" in values and class_math(spec.model_type).activation != "gelu_new":
+        raise AttncalcError(
+            f"--fused-gelu has no effect on {spec.title}: its class has no gelu_new", "leave it out"
+        )
     if computes not in TRAINED:
         raise NotSupportedError(
             f"activations cannot be in {computes}",
