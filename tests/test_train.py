@@ -1112,8 +1112,10 @@ def test_quantized_weights_imply_gradient_checkpointing(options: str, recompute:
             "llama3.1-8b --gpu rtx-4090 --lora r=16",
             " With --loss fused --recompute full it needs 17.9 to 20.5.",
         ),
-        # 8.03 billion parameters take 16 B on each GPU and less than 3 with shards on 8
-        ("llama3.1-8b --gpu 8xh100", "Nothing is sharded: with --zero 3 it needs 46.7 to 54.4."),
+        # 8.03 billion parameters take 16 B on each GPU, and 2 with shards on 8. At the loss there
+        # are 15.0 GiB of these, 2.8 of DeepSpeed's buffers, 23.8 of activations and 5.9 of logits,
+        # with CUDA's context 48.6
+        ("llama3.1-8b --gpu 8xh100", "Nothing is sharded: with --zero 3 it needs 48.6 to 56.5."),
         ("llama3.1-8b --gpu 8xh100 --lora r=64 -c 16K", "Nothing is sharded: with --fsdp it needs"),
     ],
 )

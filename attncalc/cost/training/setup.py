@@ -63,6 +63,11 @@ RECOMPUTE_MODULES = (
     "mla_up_proj",
     "shared_experts",
 )
+# Elements of DeepSpeed's reduce_bucket_size, stage3_max_live_parameters and sub_group_size
+# (runtime/zero/config.py).
+REDUCE_BUCKET = 500_000_000
+MAX_LIVE = 10**9
+SUB_GROUP = 10**9
 # What --offload can move to host memory.
 OFFLOADED = ("optimizer", "params", "activations")
 # What --modules-to-save can name: the table of token embeddings, the head, and all norms.
@@ -92,6 +97,11 @@ class Training:
     sequence_parallel: bool = False
     # ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights
     zero: int = 0
+    reduce_bucket_size: int = REDUCE_BUCKET  # elements of DeepSpeed's buffer of gradients
+    overlap_comm: bool = False  # whether ZeRO 1 and 2 have two such buffers
+    # elements of weights that DeepSpeed's ZeRO 3 gathers at once
+    stage3_max_live_parameters: int = MAX_LIVE
+    sub_group_size: int = SUB_GROUP  # elements of a part of DeepSpeed's optimizer step
     # whether each GPU gathers the full state dict beside its shard when a checkpoint is loaded
     load_full_state_dict: bool = False
     gradient_accumulation: int = 1  # micro-batches of a step
@@ -251,6 +261,11 @@ class Training:
         """
         is_split = self.tp > 1 or self.pp > 1
         return self.zero <= 1 and (is_split or bool(self.recompute_modules))
+
+    @property
+    def is_deepspeed(self) -> bool:
+        """Return whether the run is DeepSpeed's ZeRO, which has buffers with one GPU too."""
+        return self.zero > 0 and not self.is_fsdp and not self.is_megatron
 
     @property
     def recomputed_modules(self) -> tuple[str, ...]:

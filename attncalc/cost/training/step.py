@@ -33,12 +33,6 @@ from .states import States, states
 # forward and of the backward pass have one each (aten/src/ATen/cuda/CublasHandlePool.cpp).
 WORKSPACE = 65 * MIB // 8
 WORKSPACE_HOPPER = 32 * MIB
-# Elements of DeepSpeed's reduce_bucket_size, max_live_parameters and sub_group_size
-# (runtime/zero/config.py).
-DEEPSPEED_BUCKET = 500_000_000
-DEEPSPEED_LIVE = 10**9
-DEEPSPEED_GROUP = 10**9
-
 
 LOADING = "loading of the checkpoint"
 LOSS = "backward pass of the loss"
@@ -271,9 +265,7 @@ class _Moments:
             "activations", "activations kept for the backward pass", total(parts.values())
         )
         self.grads = Held("gradients", GRADIENTS, held.gradients)
-        # Megatron's stay in a buffer of their own (distributed/param_and_grad_buffer.py)
-        is_held = run.gradient_accumulation > 1 or run.is_megatron
-        self.always = (self.grads,) if is_held else ()
+        self.always = (self.grads,) if _holds_gradients(run) else ()
         self.of_head = _head_gradients(run, stage, model, held)
         self.buffers = _communication(run, stage, held)
         # the same gradients at every moment of the layers
@@ -385,6 +377,8 @@ class _Moments:
         if _reduces_layers(run):
             reduces = self.of_head
             first = (*self.always, *reduces)
+        elif self.is_whole and run.zero >= 2:  # whole until they are reduced to shards
+            first = (self.grads, *self.of_head)
         elif self.is_whole:
             first = (self.grads,)
         else:
@@ -419,6 +413,17 @@ class _Moments:
             own = (*reduces, *done) if _reduces_layers(run) else ()
             of_first = (earlier, *own, _without(one, freed), more, *self.mask)
             yield self._moment(f"{where} first layer{of}", of_first, buffers.first)
+
+
+def _holds_gradients(run: Training) -> bool:
+    """Return whether gradients exist at every moment of a step.
+
+    Those of earlier micro-batches do. Megatron's stay in a buffer of their own
+    (megatron/core/distributed/param_and_grad_buffer.py), and so do those of DeepSpeed's ZeRO 3
+    (grad_partitions_flat_buffer in runtime/zero/stage3.py).
+    """
+    is_zero_3 = run.is_deepspeed and run.zero == 3
+    return run.gradient_accumulation > 1 or run.is_megatron or is_zero_3
 
 
 def _is_tied(run: Training, model: ModelSpec) -> bool:
@@ -799,7 +804,7 @@ def _copied_by_step(run: Training, held: States) -> Quantity:
     bits = dtype(run.grad_dtype).bits
     n = -(-sum(tensor.total for tensor in held.trained_tensors) // ranks)
     if run.zero == 3:
-        n = min(n, DEEPSPEED_GROUP)
+        n = min(n, run.sub_group_size)
     if run.zero and not run.is_megatron:
         copies = 4 + bits // 8
     elif bits == 16:
@@ -852,11 +857,13 @@ def _collectives(run: Training, held: States, size: Quantity) -> Buffers:
     into buckets (torch/nn/parallel/distributed.py, gradient_as_bucket_view). FSDP holds the
     gathered weights outside the layers, of the layer that runs and of the next, and the gradients
     of the layer before in the dtype in which they are reduced
-    (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py). DeepSpeed allocates a whole bucket:
-    ZeRO 1 and 2 for each backward pass, and they gather weights in place (stage_1_and_2.py,
-    backward); ZeRO 3 for the whole run, with up to max_live_parameters gathered (stage3.py).
+    (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py). DeepSpeed allocates a whole bucket,
+    also with one GPU: ZeRO 1 and 2 for each backward pass, or two with overlap_comm, and they
+    gather weights in place (stage_1_and_2.py, backward); ZeRO 3 for the whole run, with up to
+    max_live_parameters gathered (stage3.py), but with one GPU none (_no_gather_coalesced in
+    partition_parameters.py).
     """
-    if run.ranks == 1 or run.is_megatron:
+    if run.is_megatron or (run.ranks == 1 and not run.is_deepspeed):
         return Buffers(0, 0, 0, 0, 0, 0)
     if run.zero == 0:
         buckets = named(
@@ -882,9 +889,12 @@ def _collectives(run: Training, held: States, size: Quantity) -> Buffers:
         if of_outside:
             found = found._replace(end=outside * size + of_outside)
         return found
-    bucket = symbol("bucket", DEEPSPEED_BUCKET, "elements of a bucket") * size
+    bucket = symbol("bucket", run.reduce_bucket_size, "elements of a bucket") * size
     if run.zero < 3:
+        if run.overlap_comm:
+            bucket = symbol("buckets", 2, "buckets of overlap_comm") * bucket
         return Buffers(bucket, bucket, bucket, bucket, bucket, 0)
-    n = min(DEEPSPEED_LIVE, sum(t.total for t in held.tensors))
+    whole = sum(t.total for t in held.tensors) if run.ranks > 1 else 0
+    n = min(run.stage3_max_live_parameters, whole)
     both = bucket + symbol("live", n, "parameters that are gathered at once") * size
     return Buffers(both, both, both, both, both, bucket)

@@ -31,7 +31,7 @@ from ...options import (
     options_of,
 )
 from ...ranges import split_list
-from ...units import PERIODS, dtype, parse_count, parse_decimal, period, truncate
+from ...units import PERIODS, dtype, is_auto, parse_count, parse_decimal, period, truncate
 from ..options import OTHER_CONTEXTS, DtypeOptions, ModelOptions, SizeOptions, TrainingOptions
 
 QUANTIZED = ("nf4", "int8")
@@ -60,6 +60,20 @@ def _tokens(text: str, name: str) -> int:
     powers = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
     number = int(Decimal(match[1]).scaleb(powers[match[2].lower()])) if match else 0
     return number or parse_count(text, name)
+
+
+def _elements(text: str, name: str) -> int | str:
+    """Return a number of elements as DeepSpeed's files have it, '5e8' or '2.0e8', or 'auto'."""
+    if is_auto(text):
+        return "auto"
+    if re.fullmatch(r"(?a)\d{1,15}(\.\d{1,6})?(e\+?\d{1,2})?", text.strip().lower()):
+        number = Decimal(text.strip())
+        if number == int(number) > 0:
+            return int(number)
+    return parse_count(text, name)
+
+
+ELEMENTS = Parser(_elements, "N")
 
 
 def _days(text: str, name: str) -> float:
@@ -210,6 +224,26 @@ class ShardingOptions(TypedDict, total=False):
     ]
     fsdp: Annotated[
         bool, "Shard everything as FSDP: fp32 weights, gathered in --dtype.", With(common=True)
+    ]
+    reduce_bucket_size: Annotated[
+        Count | None,
+        ELEMENTS,
+        "Elements of DeepSpeed's bucket of gradients, as 2e8, or auto: hidden size squared. "
+        "Default: 5e8.",
+        With(axis=False),
+    ]
+    overlap_comm: Annotated[bool, "DeepSpeed's ZeRO 1 and 2 have two buckets of gradients."]
+    stage3_max_live_parameters: Annotated[
+        Count | None,
+        ELEMENTS,
+        "Elements of weights that --zero 3 gathers at once. Default: 1e9.",
+        With(axis=False),
+    ]
+    sub_group_size: Annotated[
+        Count | None,
+        ELEMENTS,
+        "Elements that a part of the step of --zero 3 updates. Default: 1e9.",
+        With(axis=False),
     ]
     load_full_state_dict: Annotated[
         bool, "Each GPU gathers all weights when a checkpoint is loaded, as litgpt's FSDP does."

@@ -262,6 +262,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
             f"activations cannot be in {computes}",
             "give --dtype bf16, and --fp8 inputs for Transformer Engine",
         )
+    buffers = _buffers(values, spec, zero)
     is_split = split["tp"] > 1 or split["pp"] > 1 or "recompute_modules" in values
     is_megatron = is_split and zero <= 1
     of_weights = _dtypes_of_weights(
@@ -280,6 +281,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
         "kbit_upcast": "no_kbit_upcast" not in values,
         "autocast": _autocast(values, computes, of_weights["param_dtype"]),
         **of_weights,
+        **buffers,
     }
     return Training(spec, workload, **as_given | read)
 
@@ -363,6 +365,36 @@ def _zero(values: Mapping[str, Any]) -> int:
     if "fsdp" in values and zero != 3:
         raise clash("--fsdp", f"--zero {zero}")
     return zero
+
+
+def _buffers(values: Mapping[str, Any], spec: ModelSpec, zero: int) -> dict[str, Any]:
+    """Return the sizes of DeepSpeed's buffers that are given.
+
+    transformers turns 'auto' of reduce_bucket_size into the hidden size squared
+    (integrations/deepspeed.py, trainer_config_finalize). Raises AttncalcError if the stage of ZeRO
+    has no such buffer.
+    """
+    stages = {
+        "reduce_bucket_size": (1, 2, 3),
+        "overlap_comm": (1, 2),
+        "stage3_max_live_parameters": (3,),
+        "sub_group_size": (3,),
+    }
+    found: dict[str, Any] = {}
+    for name, known in stages.items():
+        if name not in values:
+            continue
+        if zero not in known or "fsdp" in values:
+            needed = " or ".join(str(stage) for stage in known)
+            raise AttncalcError(
+                f"{long_option(name)} needs --zero {needed}", "give it, or leave the option out"
+            )
+        found[name] = values[name]
+        if found[name] == "auto" and name != "reduce_bucket_size":
+            raise BadValueError(f"{long_option(name)} cannot be auto", "give elements, as 1e9")
+        if found[name] == "auto":
+            found[name] = int(spec.main.d_model) ** 2
+    return found
 
 
 def _check_quantization(values: Mapping[str, Any]) -> None:
