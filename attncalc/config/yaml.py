@@ -21,8 +21,10 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXAMPLE = "'attncalc presets show gpt2' prints an example"
 
 
-def parse_document(content: bytes, file: str) -> Document:
+def parse_document(content: bytes, file: str, *, has_null: bool = False) -> Document:
     """Return the document in `content`; `file` is what errors call it.
+
+    With `has_null` a value may be null, as in trainers' files: in a model file it is a mistake.
 
     Raises AttncalcError if it is not UTF-8, not YAML, empty or not a mapping, or has an alias, a
     duplicate key, or too many levels or values.
@@ -46,7 +48,7 @@ def parse_document(content: bytes, file: str) -> Document:
     if not isinstance(root, yaml.MappingNode):
         raise AttncalcError(f"{file}:1: not a mapping of keys to values", _EXAMPLE)
     lines: dict[KeyPath, int] = {}
-    data = _value(root, (), file, lines)
+    data = _value(root, (), file, lines, has_null=has_null)
     return Document(file, data, lines)
 
 
@@ -80,13 +82,18 @@ def _check_structure(text: str, file: str) -> None:
             )
 
 
-def _value(node: yaml.Node, path: KeyPath, file: str, lines: dict[KeyPath, int]) -> Any:
+def _value(
+    node: yaml.Node, path: KeyPath, file: str, lines: dict[KeyPath, int], *, has_null: bool
+) -> Any:
     line = node.start_mark.line + 1
     lines.setdefault(path, line)
     if isinstance(node, yaml.SequenceNode):
-        return [_value(item, (*path, i), file, lines) for i, item in enumerate(node.value)]
+        return [
+            _value(item, (*path, i), file, lines, has_null=has_null)
+            for i, item in enumerate(node.value)
+        ]
     if not isinstance(node, yaml.MappingNode):
-        return _scalar(node, file, line)
+        return _scalar(node, file, line, has_null=has_null)
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key_line = key_node.start_mark.line + 1
@@ -98,15 +105,17 @@ def _value(node: yaml.Node, path: KeyPath, file: str, lines: dict[KeyPath, int])
                 f"{file}:{key_line}: {truncate(key)}: given twice", "keep one of the two"
             )
         lines[(*path, key)] = key_line
-        data[key] = _value(value_node, (*path, key), file, lines)
+        data[key] = _value(value_node, (*path, key), file, lines, has_null=has_null)
     return data
 
 
-def _scalar(node: yaml.Node, file: str, line: int) -> Any:
+def _scalar(node: yaml.Node, file: str, line: int, *, has_null: bool) -> Any:
     """Return a scalar's value. Raises AttncalcError for a number that is not decimal.
 
     YAML 1.1 reads 0777 as 511 and 1:30 as 90, which nobody means in a model file.
     """
+    if has_null and node.value in ("null", "~"):
+        return None
     try:
         value = yaml.constructor.SafeConstructor().construct_object(node)
     except (yaml.YAMLError, ValueError, OverflowError, KeyError):  # KeyError: '!!bool x'
