@@ -27,8 +27,10 @@ from ..pasted_words import (
     words_of,
 )
 from .launch import MODULE, STARTERS, TRAINERS, Launch, is_recipe
+from .programs import PROGRAMS, read_program
 from .recipes import (
     OBJECTIVES,
+    RecipeFile,
     changes_no_memory,
     check_syntax,
     is_key,
@@ -43,8 +45,10 @@ from .recipes import (
 from .trainers import (
     MODELS,
     Defaults,
+    configuration,
     configurations,
     defaults_of,
+    is_configuration,
     model_of_name,
     original,
     trainer_of_file,
@@ -110,9 +114,16 @@ def split(
                 i -= 1
             return [*words[:i]], ["--", *words[i:]]
     file = first_argument(words, options)
-    if file is not None and file.endswith(_FILES) and read_recipe(file):
+    if file is not None and _is_read(file):
         return without_first(words, file, options), ["--", file]
     return [*words], []
+
+
+def _is_read(file: str) -> bool:
+    """Return whether a file is one of a trainer, or a program."""
+    if file.endswith(PROGRAMS):
+        return os.path.isfile(file)
+    return file.endswith(_FILES) and read_recipe(file) is not None
 
 
 def in_own_words(words: Sequence[str], options: Mapping[str, Option]) -> list[str]:
@@ -218,6 +229,7 @@ class _Reader:
         self.words: list[str] = []
         self._gpus = gpus  # those that the options before the command have; 0 if none
         self._options = options
+        self._is_first = True  # whether no word has been read
         self._file = Path()  # the last file of settings
         self._of_files: dict[str, Any] = {}  # {key of trainers' files: value}
         self._keys: dict[str, str] = {}  # the same of the keys that were typed
@@ -277,6 +289,7 @@ class _Reader:
         self._notes += recipe.notes
         found = recipe.options | self._own
         self._notes += set_dtypes(found, given, self._launch.trainer)
+        self._leave_out_epochs(found, given)
         nodes = self._counted.get("nodes", 1)
         if "per node" in self._counted:
             gpus = str(self._counted["per node"] * nodes)
@@ -288,6 +301,13 @@ class _Reader:
         elif "nodes" in self._counted:
             found.setdefault("--gpus", str(nodes))
         return found
+
+    def _leave_out_epochs(self, found: dict[str, str], given: Collection[str]) -> None:
+        """Leave out the passes over data whose length is not known."""
+        names = {self._options[name].name: name for name in found if name in self._options}
+        if "--epochs" in names and {"--tokens", "--samples"}.isdisjoint({*names, *given}):
+            del found[names["--epochs"]]
+            self._unused.append(names["--epochs"])
 
     def _take(self, defaults: Defaults) -> None:
         """Take the model and the GPUs of a trainer's defaults, and name them all."""
@@ -420,8 +440,12 @@ class _Reader:
 
         Raises AttncalcError for another word, which the trainer would refuse.
         """
+        is_first = self._is_first
+        self._is_first = False
         if word.endswith(_FILES):
             self._read_file(word)
+        elif is_first and word.endswith(PROGRAMS):
+            self._read_program(word)
         elif word in OBJECTIVES and not starts:
             self._keys["rl"] = word
         elif word.endswith(".py"):
@@ -438,6 +462,20 @@ class _Reader:
                 f"unexpected word in the command: {truncate(word)}",
                 "options of trainers are as --key value",
             )
+
+    def _read_program(self, file: str) -> None:
+        """Read a Python program or a notebook. Raises AttncalcError if it trains nothing, or its
+        settings are not written out.
+        """
+        program = read_program(file)
+        if program is None:
+            raise AttncalcError(
+                f"{truncate(file)} sets up no training that is known here",
+                "give a model and its settings as options",
+            )
+        recipe, self._launch.trainer, name = program
+        self._launch.names = [name]
+        self._take_file(recipe, file)
 
     def _read_variable(self, name: str, value: str) -> None:
         """Read a variable of the environment before a command."""
@@ -461,6 +499,13 @@ class _Reader:
             file: Its path.
             name: The option that has it.
         """
+        own = re.fullmatch(r"(?:.*/)?accelerate_configs/(\w+\.yaml)", file)
+        if not os.path.isfile(file) and own and is_configuration("trl", own[1]):
+            release, keys = configuration("trl", own[1])
+            taken = ", ".join(f"{key} {value}" for key, value in keys.items())
+            self._notes.append(f"{own[1]} is trl's ({release}): {taken}")
+            self._of_files |= keys
+            return
         if not os.path.isfile(file):
             raise AttncalcError(
                 f"no such file: {truncate(file)}",
@@ -474,6 +519,10 @@ class _Reader:
                 "files of Axolotl, LLaMA-Factory, TRL, torchtune, torchtitan, litgpt, Unsloth, "
                 "DeepSpeed and accelerate are read",
             )
+        self._take_file(recipe, file)
+
+    def _take_file(self, recipe: RecipeFile, file: str) -> None:
+        """Take the settings of a file, and name those that are not read."""
         self._file = Path(file)
         self._of_files |= recipe.keys
         if recipe.unread:

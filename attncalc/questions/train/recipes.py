@@ -117,7 +117,7 @@ def _parsed(file: Path) -> Mapping[str, Any] | None:
     if file.suffix not in DOCUMENTS:
         return None
     try:
-        return parse_document(file.read_bytes(), str(file), has_null=True).data
+        return parse_document(file.read_bytes(), str(file), is_strict=False).data
     except (AttncalcError, OSError):
         return None
 
@@ -127,7 +127,7 @@ def check_syntax(path: str) -> None:
     from ...config.yaml import parse_document
 
     if path.endswith(DOCUMENTS):
-        parse_document(Path(path).read_bytes(), path, has_null=True)
+        parse_document(Path(path).read_bytes(), path, is_strict=False)
 
 
 def meanings(key: str, value: str) -> list[tuple[str, str]]:
@@ -240,7 +240,8 @@ def _autocast_matters(found: Mapping[str, str], options: Collection[str]) -> boo
     if "--lora" not in options or found.get("--param-dtype", "fp32") != "fp32":
         return False
     casts_anyway = "--weights-dtype" in options and "--no-kbit-upcast" not in options
-    return found.get("--dtype") != "fp32" and not casts_anyway and "--dtype" in found
+    is_half = "--dtype" not in options or found.get("--dtype", "fp32") != "fp32"
+    return is_half and not casts_anyway
 
 
 def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:

@@ -64,6 +64,11 @@ def is_configuration(trainer: str, name: str) -> bool:
     return (trainer, name) in _DEFAULTS
 
 
+def configuration(trainer: str, name: str) -> tuple[str, dict[str, str]]:
+    """Return the release and the keys of a configuration that `is_configuration`."""
+    return _DEFAULTS[trainer, name]
+
+
 def configurations(trainer: str) -> list[str]:
     """Return the names of the trainer's subcommands and configurations."""
     return [name for of, name in _DEFAULTS if of == trainer]
