@@ -24,8 +24,8 @@ _EXAMPLE = "'attncalc presets show gpt2' prints an example"
 def parse_document(content: bytes, file: str, *, is_strict: bool = True) -> Document:
     """Return the document in `content`; `file` is what errors call it.
 
-    Unless it `is_strict`, a value may be null and a number 500_000, as in trainers' files. In a model
-    file they are mistakes.
+    Unless it `is_strict`, a value may be null and a number 500_000, as in trainers' files. In a
+    model file they are mistakes.
 
     Raises AttncalcError if it is not UTF-8, not YAML, empty or not a mapping, or has an alias, a
     duplicate key, or too many levels or values.

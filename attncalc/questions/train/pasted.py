@@ -55,7 +55,14 @@ from .trainers import (
 )
 
 # Keys that take several values.
-_LISTS = ("lora_target_modules", "target_modules", "lora_modules", "lora_target")
+_LISTS = (
+    "lora_target_modules",
+    "target_modules",
+    "lora_modules",
+    "lora_target",
+    "modules_to_save",
+    "recompute_modules",
+)
 # Keys whose value is a file of settings.
 _CONFIGS = ("config", "config_file", "deepspeed", "deepspeed_config")
 # {key: what it counts}: GPUs of a node, or nodes.
@@ -269,6 +276,7 @@ class _Reader:
         Raises AttncalcError if the numbers of GPUs differ.
         """
         self._find_trainer()
+        self._read_configuration()
         keys = self._of_files | self._keys
         has_several = self._number_of_gpus() > 1
         if not has_several:  # one GPU shards nothing, and torchtitan uses autocast
@@ -277,11 +285,7 @@ class _Reader:
         if "per node" in self._counted:
             own.add("--gpus")
         defaults = defaults_of(
-            self._launch.trainer,
-            self._launch.names,
-            keys,
-            own,
-            on_several=has_several,
+            self._launch.trainer, self._launch.names, keys, own, on_several=has_several
         )
         self._take(defaults)
         keys = defaults.keys | self._of_files | self._keys | self._of_model()
@@ -344,15 +348,12 @@ class _Reader:
         nodes = self._counted.get("nodes", 1)
         if "per node" in self._counted:
             return self._counted["per node"] * nodes
-        if "torchtitan" == self._launch.trainer and "run_train.sh" in self._launch.names:
+        if self._launch.trainer == "torchtitan" and "run_train.sh" in self._launch.names:
             return 8
         return max(nodes, int(own) if own.isdecimal() else 1)
 
     def _find_trainer(self) -> None:
-        """Find the trainer of a file, and read the name of a configuration that comes with it.
-
-        Raises AttncalcError if the trainer has none of that name, or its adapters are not known.
-        """
+        """Find the trainer of a file. Raises AttncalcError if its adapters are not known."""
         launch = self._launch
         if self._of_files and (not launch.trainer or not launch.names):
             trainer, name = trainer_of_file(self._of_files)
@@ -366,6 +367,12 @@ class _Reader:
             )
         if launch.guessed and launch.trainer == "trl":
             self._notes.append(f"{truncate(launch.guessed)} is read as the script of TRL")
+
+    def _read_configuration(self) -> None:
+        """Read the name of a configuration that comes with the trainer. Raises AttncalcError if
+        the trainer has none of that name.
+        """
+        launch = self._launch
         name = self._configuration
         if not name and launch.trainer == "torchtitan" and not self._of_files:
             name = "" if self.model else "llama3_debugmodel"  # run_train.sh's own

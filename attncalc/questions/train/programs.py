@@ -52,17 +52,15 @@ def read_program(path: str) -> tuple[RecipeFile, str, str] | None:
     called: list[tuple[str, str]] = []
     for of, call, node in _calls(tree):
         called.append((of, call))
-        if call == "from_pretrained" and node.args:
-            model = _value(node.args[0], names)
-            if model is not _COMPUTED:
-                keys["model_name"] = model
-        for keyword in node.keywords:
-            key = keyword.arg or ""
-            value = _value(keyword.value, names)
+        arguments = [(word.arg or "", word.value) for word in node.keywords]
+        if call == "from_pretrained":
+            arguments = [*(("model_name", first) for first in node.args[:1]), *arguments]
+        for key, expression in arguments:
+            value = _value(expression, names)
             if value is _COMPUTED and is_key(key):
                 raise AttncalcError(
-                    f"{truncate(path)}:{keyword.value.lineno}: {key} is computed, and no program "
-                    "is run",
+                    f"{truncate(path)}:{expression.lineno}: {key} is computed, and no program is "
+                    "run",
                     _TIP,
                 )
             if (is_key(key) or key == "model_name") and value is not _COMPUTED:

@@ -126,8 +126,14 @@ def check_syntax(path: str) -> None:
     """Raise AttncalcError with the line of a mistake in a file of YAML or JSON."""
     from ...config.yaml import parse_document
 
-    if path.endswith(DOCUMENTS):
+    if not path.endswith(DOCUMENTS):
+        return
+    try:
         parse_document(Path(path).read_bytes(), path, is_strict=False)
+    except AttncalcError as error:
+        raise AttncalcError(
+            error.message, "correct it, or give the settings as options: --lora r=16"
+        ) from None
 
 
 def meanings(key: str, value: str) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ class Defaults(NamedTuple):
 
 def _by_name(kind: str) -> dict[tuple[str, str], tuple[str, dict[str, str]]]:
     """Return {(trainer, name): (its release, {key: value})} of the lines of one kind."""
-    found = {}
+    found: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}
     for head, _, text in _LINES:
         if head.startswith(f"{kind} "):
             _, trainer, release, *names = head.split()
