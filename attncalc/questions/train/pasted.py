@@ -117,9 +117,10 @@ def split(
     for i, word in arguments_of(words, options):
         name = word.rpartition("/")[2]
         if name in TRAINERS or name in STARTERS:
-            while i and re.fullmatch(_VARIABLE, words[i - 1]):
-                i -= 1
-            return [*words[:i]], ["--", *words[i:]]
+            start = i
+            while start and re.fullmatch(_VARIABLE, words[start - 1]):
+                start -= 1
+            return [*words[:start]], ["--", *words[start:]]
     file = first_argument(words, options)
     if file is not None and _is_read(file):
         return without_first(words, file, options), ["--", file]

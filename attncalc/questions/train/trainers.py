@@ -8,11 +8,8 @@ from typing import Any
 from ...records import NamedTuple
 from .recipes import OF_ADAPTERS, meanings, same_meaning
 
-_LINES = [
-    line.partition(" = ")
-    for line in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
-    if line and not line.startswith("#")
-]
+_TEXT = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+_LINES = [line.partition(" = ") for line in _TEXT.splitlines() if line[:1] not in ("", "#")]
 # The value of a key that the data or the machine has.
 OPEN = "?"
 
