@@ -91,14 +91,16 @@ def changes_table(rows: Sequence[ChangeRows]) -> Table:
 
 
 def no_change_tables(of: Answer) -> tuple[Table, ...]:
-    """Return what all changes together need if none is sure to make the run fit; () if it fits, or
-    if no changes are asked for.
+    """Return what more changes together need if no two are sure to make the run fit; () if it fits,
+    or if no changes are asked for.
     """
     if of.asked is None or of.result.verdict not in ("may_not_fit", "does_not_fit"):
         return ()
     most = all_changes(of.asked)
     needs = gib_range(most.result.low, most.result.high)
     lines = [f"No change is sure to make it fit. All together, it needs {needs} GiB:"]
+    if most.result.verdict == "fits":
+        lines = [f"No two changes are enough. With these it needs {needs} GiB:"]
     lines += [f"  {line}" for line in option_lines(most.flag, WIDTH - 4)]
     return (Table((LABEL,), tuple((line,) for line in lines)),)
 
