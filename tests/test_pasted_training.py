@@ -86,6 +86,15 @@ AXOLOTL_NOTE = "note: axolotl's defaults (0.18.0), which keys in the command rep
 NO_GENERATION = "note: neither generation of answers nor reward and value models are counted"
 
 
+@pytest.fixture
+def advice_in_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offer changes as options of `train`, also of a pasted command."""
+    for module in ("figures", "notes"):
+        name = f"attncalc.questions.train.{module}.in_keys"
+        monkeypatch.setattr(name, lambda options, launcher: " ".join(options))
+
+
+@pytest.mark.usefixtures("advice_in_own_words")
 @pytest.mark.parametrize(
     ("line", "options", "note"),
     [
@@ -238,6 +247,7 @@ def test_trl_has_its_defaults_behind_a_launcher(ask: Ask, command: str) -> None:
     assert ask("train", "--", *command.split(), *line) == same
 
 
+@pytest.mark.usefixtures("advice_in_own_words")
 def test_trls_defaults_that_options_replace_are_not_named(ask: Ask) -> None:
     line = [
         "-b",

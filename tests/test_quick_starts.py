@@ -476,3 +476,48 @@ def test_a_notebook_is_read_without_its_shell_commands(
     ]
     Path("notebook.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
     assert ask("train", "notebook.ipynb").out == ask("train", "notebook.py").out
+
+
+@each(
+    ("line", "keys"),
+    [
+        ("axolotl train mistral.yml", "sequence_len: "),
+        ("trl sft --model_name_or_path qwen3-8b", "--num_processes 4 --zero_stage 3"),
+        (
+            "trl sft --model_name_or_path qwen3-8b --gradient_checkpointing false",
+            "--gradient_checkpointing true",
+        ),
+        ("llamafactory-cli train full.yaml", "finetuning_type: lora, lora_rank: 16"),
+        (
+            "python x.py --model qwen3-8b --per_device_train_batch_size 4 --torch_dtype bfloat16",
+            "--gradient_checkpointing true",
+        ),
+        ("tune run lora_finetune_distributed --config llama3_1/70B_lora", "tokenizer.max_seq_len="),
+        (
+            "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config qwen3_14b",
+            "--training.local_batch_size 1",
+        ),
+        ("notebook.py", "per_device_train_batch_size = 1"),
+    ],
+)
+def test_what_makes_a_launch_fit_is_offered_in_its_own_keys(
+    line: str, keys: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    words = shlex.split(line)
+    command = words if words[0] == "notebook.py" else ["--", *words]
+    gpus = ["h100", "a100-40gb", "rtx-4090", "12GB", "7GB"]
+    offered = []
+    for gpu in gpus:
+        for one in ask("train", "--json", "--gpu", gpu, *command).document["suggestions"]:
+            offered.append(one["launch_keys"])
+            assert not {"--recompute", "-b", "-c"} & set(one["launch_keys"].split())
+    assert any(keys in one for one in offered), offered
+
+
+def test_options_that_are_typed_are_answered_in_options(ask: Ask) -> None:
+    answer = ask("train", "llama3-8b", "--gpu", "h100", "--json").document
+    assert [one["launch_keys"] for one in answer["suggestions"]] == [None] * len(
+        answer["suggestions"]
+    )

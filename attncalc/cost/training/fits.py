@@ -209,7 +209,7 @@ class Change(NamedTuple):
     @property
     def flag(self) -> str:
         """The options to type: '--gpus 4 --zero 3'."""
-        return _typed(self.options)
+        return " ".join(typed(self.options))
 
     @property
     def run(self) -> Training:
@@ -440,17 +440,17 @@ def _try(kind: _Kind, asked: Asked) -> Iterator[Change]:
             yield Change(options, cost, asked.changed(**options))
 
 
-def _typed(options: Mapping[str, Any]) -> str:
-    """Return options as the command line has them."""
+def typed(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each option as the command line has it: '--recompute full'."""
     short = {"batch": "-b", "context": "-c", "master_weights": "--no-master-weights"}
-    words = []
     for name, value in options.items():
-        words.append(short.get(name, long_option(name)))
+        option = short.get(name, long_option(name))
         if isinstance(value, frozenset):
-            words.append(",".join(sorted(value)))
-        elif not isinstance(value, bool):
-            words.append(str(value))
-    return " ".join(words)
+            yield f"{option} {','.join(sorted(value))}"
+        elif isinstance(value, bool):
+            yield option
+        else:
+            yield f"{option} {value}"
 
 
 def _recompute(asked: Asked) -> Iterator[tuple[_Options, str]]:

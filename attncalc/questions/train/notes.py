@@ -16,6 +16,7 @@ from ...cost.training.states import States
 from ...cost.training.step import LOADING
 from ...model import plural
 from ...units import BYTES, dtype, human
+from .advice import in_keys
 from .figures import Answer
 
 # How the notes start that a default screen has, besides the first.
@@ -142,12 +143,16 @@ def _fewest_notes(of: Answer) -> Iterator[str]:
         for _, by_way in of.fewest:
             change = by_way[way]
             if change:
-                flags |= dict.fromkeys(filter(None, re.split(" (?=--)", change.flag)))
-        used = ", ".join(flag for flag in flags if not flag.startswith("--gpus"))
+                flags |= dict.fromkeys(filter(None, re.split(" (?=--?[a-z])", change.flag)))
+        used = in_keys((flag for flag in flags if not flag.startswith("--gpus")), of.launcher)
         if used and i:
             yield f"For {way}: {used}."
         elif used:
             yield f"Fewest GPUs: {used}."
+    yield (
+        "Numbers of GPUs, up to 1,024, are enough by the top of the range, with the same tokens on "
+        "each GPU and nothing in host memory."
+    )
 
 
 def _states_notes(run: Training, states: States) -> Iterator[str]:

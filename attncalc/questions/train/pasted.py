@@ -43,6 +43,7 @@ from .recipes import (
     values_of,
 )
 from .trainers import (
+    ADVICE,
     MODELS,
     Defaults,
     configuration,
@@ -80,6 +81,10 @@ _STRATEGY = r"(?:(?:full_shard|shard_grad_op|no_shard|hybrid_shard\w*|auto_wrap|
 # A key with its value, as torchtune has them: 'batch_size=8'.
 _OVERRIDE = r"[\w.]+="
 _VARIABLE = r"[A-Z][A-Z0-9_]*=.*"
+# Keys that scripts have which use transformers' Trainer.
+_OF_TRANSFORMERS = frozenset(
+    ("per_device_train_batch_size", "gradient_checkpointing", "bf16", "fp16", "torch_dtype")
+)
 # torchtitan's key of the ranks that shard; -1 is all that are left.
 _SHARDS = "parallelism.data_parallel_shard_degree"
 # Trainers that come with configurations, which commands name.
@@ -192,6 +197,8 @@ def expand(
     check_models(own, next(iter(reader.words), None))
     if own is None:
         added = [*reader.words, *added]
+    if reader.launcher:
+        added += ["--launcher", reader.launcher]
     reader.note()
     return [*before, *added]
 
@@ -237,6 +244,7 @@ class _Reader:
         self.words: list[str] = []
         self._gpus = gpus  # those that the options before the command have; 0 if none
         self._options = options
+        self._is_of_trainer = False  # whether a file has the model, and not only GPUs
         self._is_first = True  # whether no word has been read
         self._file = Path()  # the last file of settings
         self._of_files: dict[str, Any] = {}  # {key of trainers' files: value}
@@ -352,6 +360,24 @@ class _Reader:
         if self._launch.trainer == "torchtitan" and "run_train.sh" in self._launch.names:
             return 8
         return max(nodes, int(own) if own.isdecimal() else 1)
+
+    @property
+    def launcher(self) -> str:
+        """Return the trainer whose keys the reader knows, and how they are written; '' for none."""
+        trainer = self._launch.trainer
+        if not trainer and not _OF_TRANSFORMERS.isdisjoint(self._of_files | self._keys):
+            trainer = "transformers"
+        if trainer not in ADVICE:
+            return ""
+        if trainer in ("torchtune", "megatron-bridge"):
+            form = "override"
+        elif self._file.suffix in PROGRAMS:
+            form = "python"
+        elif self._file.suffix in (".yaml", ".yml") and self._is_of_trainer:
+            form = "yaml"
+        else:
+            form = "command"
+        return f"{trainer} {form}"
 
     def _find_trainer(self) -> None:
         """Find the trainer of a file. Raises AttncalcError if its adapters are not known."""
@@ -532,6 +558,7 @@ class _Reader:
     def _take_file(self, recipe: RecipeFile, file: str) -> None:
         """Take the settings of a file, and name those that are not read."""
         self._file = Path(file)
+        self._is_of_trainer = self._is_of_trainer or recipe.model is not None
         self._of_files |= recipe.keys
         if recipe.unread:
             self._notes.append(

@@ -46,6 +46,7 @@ class TrainRequest(NamedTuple):
     # the seconds that it may take, and how many GPUs are enough; None if open
     within: tuple[float, int] | None = None
     options: Mapping[str, Any] = {}  # {option: its parsed value}, without --gpu all
+    launcher: str = ""  # as in Answer
 
     @property
     def asked(self) -> Asked:

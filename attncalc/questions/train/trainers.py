@@ -44,6 +44,12 @@ _FILES = [
 ]
 # {name of a model in a trainer's configuration: a model of attncalc, or options}.
 MODELS = {head.split()[1]: text for head, _, text in _LINES if head.startswith("MODEL ")}
+# {trainer: {option of `attncalc train`, with its value or *: its keys}}.
+ADVICE = {
+    head.split()[1]: dict(part.split(": ", 1) for part in text.split(" | "))
+    for head, _, text in _LINES
+    if head.startswith("ADVICE ")
+}
 # Organizations that copy the repositories of others under the same names, some quantized.
 _COPIES = r"(?:unsloth|NousResearch)/(.+?)(-unsloth)?(-bnb-4bit)?"
 
