@@ -492,7 +492,10 @@ def test_a_notebook_is_read_without_its_shell_commands(
             "python x.py --model qwen3-8b --per_device_train_batch_size 4 --torch_dtype bfloat16",
             "--gradient_checkpointing true",
         ),
-        ("tune run lora_finetune_distributed --config llama3_1/70B_lora", "tokenizer.max_seq_len="),
+        (
+            "tune run full_finetune_single_device --config llama3_2/1B_full_single_device",
+            "enable_activation_checkpointing=True",
+        ),
         (
             "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config qwen3_14b",
             "--training.local_batch_size 1",
@@ -507,7 +510,7 @@ def test_what_makes_a_launch_fit_is_offered_in_its_own_keys(
     write_files(tmp_path)
     words = shlex.split(line)
     command = words if words[0] == "notebook.py" else ["--", *words]
-    gpus = ["h100", "a100-40gb", "rtx-4090", "12GB", "7GB"]
+    gpus = ["h100", "a100-40gb", "rtx-4090", "12GB", "10GB", "9GB"]
     offered = []
     for gpu in gpus:
         for one in ask("train", "--json", "--gpu", gpu, *command).document["suggestions"]:
