@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ...errors import AttncalcError
 from ...hardware import Gpu
@@ -18,6 +19,9 @@ from .setup import Training
 from .step import Cached, StageBudget, budgets, most_loaded
 
 Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
+# How sure it is that a run fits: by the top of the range, by what is expected, by its bottom, or not.
+Likelihood = Literal["sure", "likely", "unlikely", "no"]
+LIKELIHOODS: tuple[Likelihood, ...] = get_args(Likelihood)
 # Percent of the allocated bytes that the caching allocator reserves: none more, the expected and
 # the most.
 #
@@ -64,11 +68,45 @@ class TrainResult(NamedTuple):
         )
 
     @property
+    def likelihood(self) -> Likelihood | None:
+        """How sure it is that the run fits; None without a GPU."""
+        return _likelihood(self.run, (self.low, self.expected, self.high))
+
+    @property
+    def likelihood_with_expandable_segments(self) -> Likelihood | None:
+        """The same if the allocator's segments grow, which fragments less; None without a GPU."""
+        run = dataclasses.replace(self.run, expandable_segments=True)
+        budget = self.budget
+        sizes = reserved(
+            run, budget.allocated_in_step, budget.largest, budget.cached, budget.loading
+        )
+        low, expected, high = (
+            size + outside for size, outside in zip(sizes, overhead(run), strict=True)
+        )
+        return _likelihood(run, (low, expected, high))
+
+    @property
     def fits(self) -> bool | None:
         """Whether it fits or may fit; None without a GPU."""
         if self.verdict is None:
             return None
         return self.verdict != "does_not_fit"
+
+
+def _likelihood(run: Training, needed: tuple[int, int, int]) -> Likelihood | None:
+    """Return how sure it is that a run fits that needs so many bytes: the least, the expected and
+    the most.
+    """
+    if run.gpu is None:
+        return None
+    low, expected, high = needed
+    if high <= run.gpu.memory:
+        return "sure"
+    if expected <= run.gpu.memory:
+        return "likely"
+    if low <= run.gpu.memory:
+        return "unlikely"
+    return "no"
 
 
 def overhead(run: Training) -> tuple[int, int, int]:

@@ -81,7 +81,25 @@ def verdict_text(of: Answer) -> str:
         )
     if of.auto and result.verdict == "fits":
         verdict = f"{verdict} up to {_longest(of)}"
-    return f"{verdict}: needs {needs} of {memory}{on_each}.{_with_a_change(of)}"
+    likely = ""
+    if result.verdict == "may_not_fit":
+        likely = f" {_likely_text(of)}"
+    return f"{verdict}: needs {needs} of {memory}{on_each}.{likely}{_with_a_change(of)}"
+
+
+def _likely_text(of: Answer) -> str:
+    """Return how sure it is that a run fits that may not: 'Likely to fit without expandable
+    segments, sure to with them.'
+    """
+    result = of.result
+    run = result.run
+    now = (result.likelihood or "").capitalize()
+    if run.expandable_segments or run.is_mps:
+        return f"{now} to fit."
+    then = result.likelihood_with_expandable_segments
+    if then == result.likelihood:
+        return f"{now} to fit, with expandable segments too."
+    return f"{now} to fit without expandable segments, {then} to with them."
 
 
 def fewest_rule(run: Training) -> str:

@@ -61,7 +61,7 @@ def train_notes(of: Answer) -> Iterator[str]:
     times = saves_more(run.model.model_type)
     if times > 1:
         yield f"warning: The layers of this class save about {times:g} x as much in transformers."
-    yield from _device_notes(run)
+    yield from _device_notes(of)
     if result.needs_one_length:
         yield (
             "warning: The batches are assumed to have one length, padded or packed. Varied "
@@ -72,10 +72,11 @@ def train_notes(of: Answer) -> Iterator[str]:
     yield from run.model.notes
 
 
-def _device_notes(run: Training) -> Iterator[str]:
+def _device_notes(of: Answer) -> Iterator[str]:
     """Yield what is needed besides what is allocated, on which device it is measured, and what is
     not known.
     """
+    run = of.result.run
     if run.is_mps:
         yield (
             "warning: No training on an Apple GPU has been measured. It has no CUDA context and no "
@@ -90,7 +91,8 @@ def _device_notes(run: Training) -> Iterator[str]:
     yield (
         "The allocator reserves more than is allocated, the more the larger one tensor is "
         "(measured on an H200); the CUDA context takes 0.14 to 0.75 GiB. --expandable-segments "
-        "narrows the range."
+        "narrows the range. A run is sure to fit if the top of the range does, and likely to if "
+        f"what is expected does: {human(of.result.expected, BYTES)}."
     )
 
 

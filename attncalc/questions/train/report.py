@@ -186,6 +186,8 @@ def train_extra(of: Answer) -> dict[str, Any]:
     return {
         "fits": result.fits,
         "verdict": result.verdict,
+        "likelihood": result.likelihood,
+        "likelihood_with_expandable_segments": result.likelihood_with_expandable_segments,
         "answer": verdict_text(of),
         "gpu": run.gpu.name if run.gpu else None,
         "gpus": run.gpus,
