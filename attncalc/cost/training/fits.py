@@ -19,7 +19,8 @@ from .setup import Training
 from .step import Cached, StageBudget, budgets, most_loaded
 
 Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
-# How sure it is that a run fits: by the top of the range, by what is expected, by its bottom, or not.
+# How sure it is that a run fits: by the top of the range, by what is expected, by its bottom, or
+# not.
 Likelihood = Literal["sure", "likely", "unlikely", "no"]
 LIKELIHOODS: tuple[Likelihood, ...] = get_args(Likelihood)
 # Percent of the allocated bytes that the caching allocator reserves: none more, the expected and
