@@ -15,6 +15,7 @@ from ...attention.saved import (
     MASK,
     Forward,
     Part,
+    Router,
     SavedTensor,
     matrix_input,
     norm_tensors,
@@ -31,6 +32,7 @@ from ..flops import matmuls_of_op
 from .classes import class_math
 from .mlp import mlp_tensors
 from .param_tensor import ParamTensor
+from .selective import is_recomputed
 from .setup import Lora, Stage, Training
 from .tensors import adapters, is_target, layer_tensors
 
@@ -74,6 +76,10 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
     tokens = split(workload.new, run.cp, "cp", "context-parallel devices")
     source = workload.source or 0
     math = class_math(model.model_type)
+    if run.fused_gelu:
+        math = math._replace(activation="fused")
+    if run.is_megatron:
+        math = math._replace(router=_router_of_megatron(math.router))
 
     def forward(stack: Stack) -> Forward:
         length = source if stack.input == "source" else tokens
@@ -113,6 +119,16 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
         if run.workload.recompute == "full" and stack is model.main:
             outside += _shared_mask(run, f)
     return StageSaved(tuple(layers), tuple(outside), quantity(workload.batch * tokens))
+
+
+def _router_of_megatron(router: Router) -> Router:
+    """Return a router as Megatron computes it.
+
+    It saves its operands in their own dtype (RouterGatingLinearFunction in
+    megatron/core/transformer/moe/moe_utils.py), and its weights multiply the results of the
+    experts' activation function, which W_down reads (bias_act_func in moe/experts.py).
+    """
+    return router._replace(in_fp32="", weighs_inside=True)
 
 
 def _shared_mask(run: Training, f: Forward) -> Iterator[SavedTensor]:
@@ -385,9 +401,7 @@ def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Itera
     A frozen norm's gain needs no normalized input. What a compiler fuses, it computes again.
     """
     for tensor in tensors:
-        if run.lora and tensor.input_of and tensor.input_of[0].endswith("norm"):
-            continue
-        if run.lora and tensor.input_of == ("lm_head",) and "lm_head" not in run.lora.targets:
+        if run.lora and _is_of_frozen(run, run.lora, tensor):
             continue
         if run.compile and tensor.is_pointwise:
             continue
@@ -398,6 +412,17 @@ def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Itera
             changed = _in_fp8(f, tensor)
         for one in changed:
             yield _divided(run, one)
+
+
+def _is_of_frozen(run: Training, lora: Lora, tensor: SavedTensor) -> bool:
+    """Return whether a tensor is saved for the gradient of a norm or a head that is frozen."""
+    if not tensor.input_of:
+        return False
+    first = tensor.input_of[0]
+    if first.endswith("norm"):
+        return "norm" not in run.modules_to_save
+    trained = (*lora.targets, *run.modules_to_save)
+    return first == "lm_head" and "lm_head" not in trained
 
 
 def _cast(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
@@ -434,8 +459,11 @@ def _divided(run: Training, tensor: SavedTensor) -> SavedTensor:
 
     torch, beside FSDP, keeps the gathered input of matrices (ColwiseParallel in
     torch/distributed/tensor/parallel); Megatron keeps its own part, and gathers again
-    (LinearWithGradAccumulationAndAsyncCommunication).
+    (LinearWithGradAccumulationAndAsyncCommunication). If the GPUs of --tp share no expert, each has
+    its part of the tokens that are sent to experts (expert_tensor_parallel_size 1).
     """
+    if tensor.is_dispatched and run.expert_tp < run.tp:
+        return tensor._replace(size=split(tensor.size, run.tp, "tp", "tensor-parallel devices"))
     is_gathered = run.is_fsdp and tensor.input_of and not tensor.input_of[0].endswith("norm")
     if not (run.sequence_parallel and tensor.is_replicated) or is_gathered:
         return tensor
@@ -458,8 +486,7 @@ def _kept(
             yield from _kept_by_op(run, f, stack, layers, tensors)
         return
     for tensor in tensors:
-        is_output = tensor.name == "output" and run.fp8 != "none"  # W_o has a copy of its own
-        if not (run.workload.recompute == "selective" and (tensor.is_score or is_output)):
+        if not is_recomputed(run, layers, tensor):
             yield tensor
 
 
