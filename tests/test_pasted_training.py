@@ -113,8 +113,8 @@ def advice_in_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "train dpo.yaml",
             "llama3-8b --batch 2 --context 512 --lora r=16 --autocast --pairs --reference-model "
-            "--expandable-segments",
-            "note: not read of dpo.yaml: lora_modules_to_save, activation_offloading",
+            "--expandable-segments --modules-to-save lm_head",
+            AXOLOTL_NOTE,
         ),
         ("train grpo.yaml", "llama3-8b --context 1536 --batch 8", NO_GENERATION),
         # FSDP's CPUOffloadPolicy moves weights, gradients and the optimizer's states together

@@ -92,6 +92,9 @@ FILES = {
     "litgpt.yaml": "checkpoint_dir checkpoints/meta-llama/Llama-3.2-1B; precision bf16-true; quantize bnb.nf4; "
     "devices 1; num_nodes 1; lora_r 32; lora_dropout 0.05; lora_query true; lora_key false; lora_value true; "
     "train.global_batch_size 2; train.micro_batch_size 2; train.max_seq_length 512",
+    # QwenLM's finetune/
+    "ds_zero2.json": "zero_optimization.stage 2; zero_optimization.overlap_comm true; "
+    "zero_optimization.reduce_bucket_size 2e8; zero_optimization.sub_group_size 1e9",
     # Unsloth's notebooks
     "notebook.py": """
 from unsloth import FastLanguageModel, is_bfloat16_supported
@@ -223,6 +226,9 @@ QUICK_STARTS = [
     ("tune run lora_dpo_single_device --config llama3_1/8B_lora_dpo_single_device",
      "llama3.1-8b -b 4 -c 1024 --gradient-accumulation 8 --recompute full --dtype bf16 --param-dtype bf16 "
      f"--optimizer-dtype bf16 --pairs --reference-model --lora r=8,{TUNE_TARGETS}"),
+    ("tune run full_finetune_single_device --config llama2/7B_full_low_memory",
+     f"llama2-7b -b 2 {TUNE} --dtype bf16 --param-dtype bf16 --no-master-weights --optimizer paged_adamw_32bit "
+     "--optimizer-in-backward --offload activations"),
     # torchtitan
     ("NGPU=1 CONFIG_FILE=./debug_model.toml ./run_train.sh",
      "--d-model 256 --layers 6 --heads 16 --d-ff 768 --vocab-size 2048 -b 8 -c 2048 --dtype bf16 "
@@ -233,7 +239,8 @@ QUICK_STARTS = [
      "llama3-8b --gpus 8 -b 1 -c 8192 --dtype bf16 --fsdp --recompute op --loss chunked"),
     # litgpt
     ("litgpt finetune_lora microsoft/phi-2 --data JSON --data.json_path a.json --out_dir o",
-     "phi-2 -b 1 --gradient-accumulation 16 --dtype bf16 --lora r=8,targets=q+v,dropout=0.05 --autocast"),
+     "phi-2 -b 1 --gradient-accumulation 16 --dtype bf16 --lora r=8,targets=q+v,dropout=0.05 --autocast "
+     "--fused-gelu"),
     ("litgpt finetune_lora --config litgpt.yaml",
      "llama3.2-1b -b 2 -c 512 --dtype bf16 --param-dtype bf16 --optimizer-dtype bf16 --recompute none "
      "--weights-dtype nf4 --no-kbit-upcast --lora r=32,targets=q+v,dropout=0.05"),
@@ -259,6 +266,16 @@ QUICK_STARTS = [
     ("deepspeed --num_gpus 8 main.py --model_name_or_path llama2-7b --per_device_train_batch_size 8 "
      "--max_seq_len 512 --gradient_checkpointing --zero_stage 3 --offload --deepspeed --lora_dim 0",
      "llama2-7b --gpus 8 -b 8 -c 512 --dtype fp16 --zero 3 --recompute full --offload optimizer,params"),
+    ("deepspeed --num_gpus 4 finetune.py --deepspeed ds_zero2.json --model_name_or_path qwen3-8b --use_lora "
+     "--lora_r 64 --modules_to_save embed_tokens lm_head",
+     "qwen3-8b --gpus 4 --zero 2 --lora r=64 --modules-to-save embedding+lm_head --reduce-bucket-size 2e8 "
+     "--overlap-comm"),
+    # Megatron-LM
+    ("torchrun --nproc_per_node 8 pretrain_gpt.py --model qwen3-30b-a3b --tensor-model-parallel-size 2 "
+     "--sequence-parallel --use-distributed-optimizer --bf16 --seq-length 4096 --micro-batch-size 1 "
+     "--recompute-granularity selective --recompute-modules core_attn moe_act layernorm",
+     "qwen3-30b-a3b --gpus 8 --tp 2 --sequence-parallel --zero 1 --dtype bf16 -c 4096 -b 1 --recompute selective "
+     "--recompute-modules core_attn+moe_act+layernorm"),
     # Megatron-Bridge
     ("./scripts/training/train.sh --nodes 1 --gpus-per-node 8 --account a --partition p --container-image i "
      "--recipe llama32_1b_pretrain_config --mode pretrain --dataset mock",
@@ -406,6 +423,10 @@ def test_a_quick_start_has_the_figures_by_hand(
             "of llama3_1/8B_qat_full only the name is known: not its settings",
         ),
         ("python x.py --model qwen3-0.6b --num_train_epochs 3", "not used: --num-train-epochs"),
+        (
+            "python x.py --model qwen3-0.6b --activation_offloading true",
+            "activations that are offloaded without checkpointing are counted on the GPU",
+        ),
     ],
 )
 def test_what_is_counted_otherwise_is_named(

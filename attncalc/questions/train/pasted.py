@@ -294,7 +294,11 @@ class _Reader:
         if "per node" in self._counted:
             own.add("--gpus")
         defaults = defaults_of(
-            self._launch.trainer, self._launch.names, keys, own, on_several=has_several
+            self._launch.trainer,
+            (*self._launch.names, preset_of(self.model or "") or ""),
+            keys,
+            own,
+            on_several=has_several,
         )
         self._take(defaults)
         keys = defaults.keys | self._of_files | self._keys | self._of_model()

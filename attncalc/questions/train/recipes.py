@@ -63,6 +63,13 @@ _TARGETS = ("q", "k", "v", "o", "mlp", "lm_head")
 OF_ADAPTERS = frozenset(
     ("lora", "r", "targets", "dropout", *(f"target_{name}" for name in _TARGETS))
 ) | {"--weights-dtype", "--no-kbit-upcast", "--double-quant"}
+# {option of a buffer of DeepSpeed: the stages of ZeRO that have it}.
+_BUFFERS = {
+    "--reduce-bucket-size": ("1", "2", "3"),
+    "--overlap-comm": ("1", "2"),
+    "--stage3-max-live-parameters": ("3",),
+    "--sub-group-size": ("3",),
+}
 # Beginnings of keys that only DeepSpeed's and accelerate's files have.
 _MARKS = ("zero_optimization.", "distributed_type")
 
@@ -305,6 +312,15 @@ def _set_recomputation(found: dict[str, str]) -> list[str]:
             )
         elif layers:
             notes.append(f"recomputation of {layers} layers together is counted as of one")
+    if found.get("--recompute") != "selective":
+        found.pop("--recompute-modules", None)
+    offloaded = found.get("--offload", "").split(",")
+    if "activations" in offloaded and found.get("--recompute") != "full":
+        offloaded.remove("activations")
+        found["--offload"] = ",".join(offloaded)
+        notes.append("activations that are offloaded without checkpointing are counted on the GPU")
+    if found.get("--offload") == "":
+        del found["--offload"]
     only = found.pop("compiled", "")
     if only == "loss":
         found.pop("--compile", None)
@@ -314,13 +330,18 @@ def _set_recomputation(found: dict[str, str]) -> list[str]:
 
 
 def _set_sharding(found: dict[str, str]) -> None:
-    """Leave out what has no effect: weights in host memory without ZeRO 3, sequence parallelism
-    without tensor parallelism, a reference model of objectives that have none.
+    """Leave out what has no effect: weights in host memory without ZeRO 3, buffers of other stages,
+    sequence parallelism without tensor parallelism, a reference model of objectives without one.
     """
     zero = found.get("--zero")
     if zero in ("0", "1", "2") and "--fsdp" not in found and "--offload" in found:
         parts = [part for part in found["--offload"].split(",") if part != "params"]
         found["--offload"] = ",".join(parts)
+        if not parts:
+            del found["--offload"]
+    for name, stages in _BUFFERS.items():
+        if zero not in stages or "--fsdp" in found:
+            found.pop(name, None)
     if found.get("--tp", "1") == "1":
         found.pop("--sequence-parallel", None)
     if "alone" in found:
@@ -346,6 +367,8 @@ def _join(found: dict[str, str], *, is_typed: bool) -> None:
         found["--lora"] = ",".join(
             f"{name}={parts[name]}" for name in ("r", "targets", "dropout") if name in parts
         )
+    if "--lora" not in found:
+        found.pop("--modules-to-save", None)
     if "--weights-dtype" not in found:
         found.pop("--no-kbit-upcast", None)
     if found.get("--weights-dtype") != "nf4":
@@ -364,6 +387,8 @@ def _flat(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]
         elif isinstance(value, list):
             yield f"{before}{key}", "+".join(map(str, value))
         elif value not in (None, "", "auto"):
+            yield f"{before}{key}", value
+        elif value == "auto" and key == "reduce_bucket_size":
             yield f"{before}{key}", value
         elif value == "auto" and key in ("bf16", "fp16"):
             yield f"{before}{key}", key == "bf16"
@@ -386,7 +411,7 @@ def _meant(values: Mapping[str, str], value: Any, file: Path) -> Iterator[tuple[
             yield from _of_deepspeed(text, file)
         elif name == "strategy":
             yield from _of_strategy(text)
-        elif name in ("optimizer", "params"):
+        elif name in ("optimizer", "params", "activations"):
             yield "--offload", name
         elif name == "both":
             yield "--offload", "optimizer,params"
