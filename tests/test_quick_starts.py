@@ -423,6 +423,8 @@ def test_a_quick_start_has_the_figures_by_hand(
             "of llama3_1/8B_qat_full only the name is known: not its settings",
         ),
         ("python x.py --model qwen3-0.6b --num_train_epochs 3", "not used: --num-train-epochs"),
+        ("trl rloo --model qwen3-0.6b", "what trl rloo does by default is not known here"),
+        ("python x.py --model qwen3-0.6b --modules_to_save lm_head", "there are no adapters"),
         (
             "python x.py --model qwen3-0.6b --activation_offloading true",
             "activations that are offloaded without checkpointing are counted on the GPU",
@@ -452,6 +454,11 @@ def test_what_is_counted_otherwise_is_named(
             "megatron-bridge's configuration foo_config",
         ),
         ("axolotl train broken.yml", "broken.yml:2: not YAML"),
+        ("broken.toml", "broken.toml is no file of a trainer that is known here"),
+        ("NGPU=abc ./run_train.sh", "NGPU: 'abc' is not a whole number"),
+        ("./train.sh --recipe", "--recipe needs a value"),
+        ("trl sft --model qwen3-8b --deepspeed", "--deepspeed needs a value"),
+        ("deepspeed main.py --lora_dim x --model opt-1.3b", "lora_dim: 'x' is not a whole number"),
         ("python e2e_rlhf.py --actor-model facebook/opt-13b", "a model is required"),
     ],
 )
@@ -460,6 +467,7 @@ def test_a_launch_that_is_not_known_is_one_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("broken.yml").write_text("base_model: [", encoding="utf-8")
+    Path("broken.toml").write_text("[model", encoding="utf-8")
     assert f"error: {error}" in ask("train", "--", *line.split()).err
 
 
@@ -474,6 +482,11 @@ def test_a_launch_that_is_not_known_is_one_error(
         ("nb.py", "def f(:", "nb.py cannot be read as Python"),
         ("nb.py", "print(1)", "nb.py sets up no training that is known here"),
         ("nb.ipynb", "{}", "nb.ipynb cannot be read as Python"),
+        (
+            "nb.ipynb",
+            '{"cells": [{"cell_type": "code", "source": 5}]}',
+            "nb.ipynb cannot be read as Python",
+        ),
     ],
 )
 def test_a_program_whose_settings_are_not_written_out_is_one_error(

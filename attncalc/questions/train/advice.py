@@ -27,8 +27,8 @@ def in_keys(options: Iterable[str], launcher: str) -> str:
     """
     if not launcher:
         return " ".join(options)
-    trainer, form = launcher.split()
-    template, between = _FORMS[form]
+    trainer, _, form = launcher.partition(" ")
+    template, between = _FORMS.get(form, _FORMS["command"])
     found = []
     for text in options:
         for pair in _keys_of(text, trainer):

@@ -14,7 +14,7 @@ from ...config.presets import preset_of
 from ...errors import AttncalcError, did_you_mean
 from ...options import Option
 from ...show.lists import tell
-from ...units import hyphens, long_option, truncate
+from ...units import hyphens, long_option, parse_count, truncate
 from ..other_names import ALSO
 from ..pasted_words import (
     MOST_WORDS,
@@ -134,7 +134,7 @@ def split(
 
 def _is_read(file: str) -> bool:
     """Return whether a file is one of a trainer, or a program."""
-    if file.endswith(PROGRAMS):
+    if file.endswith((*PROGRAMS, ".toml")):  # no model has these
         return os.path.isfile(file)
     return file.endswith(_FILES) and read_recipe(file) is not None
 
@@ -286,6 +286,7 @@ class _Reader:
         """
         self._find_trainer()
         self._read_configuration()
+        self._check_deepspeed()
         keys = self._of_files | self._keys
         has_several = self._number_of_gpus() > 1
         if not has_several:  # one GPU shards nothing, and torchtitan uses autocast
@@ -337,6 +338,12 @@ class _Reader:
         if gpus and "per node" not in self._counted and not self._gpus:
             self._counted["per node"] = int(gpus)
             keys["NGPU"] = gpus
+        if self._launch.trainer and not defaults.release:
+            names = " ".join(name for name in self._launch.names if name)
+            self._notes.append(
+                f"what {f'{defaults.trainer} {names}'.strip()} does by default is not known here: "
+                "attncalc's defaults are counted"
+            )
         if keys:
             taken = ", ".join(f"{key} {value}" for key, value in keys.items())
             self._notes.append(
@@ -398,6 +405,14 @@ class _Reader:
             )
         if launch.guessed and launch.trainer == "trl":
             self._notes.append(f"{truncate(launch.guessed)} is read as the script of TRL")
+
+    def _check_deepspeed(self) -> None:
+        """Raise AttncalcError if --deepspeed has no value, which is a switch of DeepSpeed-Chat."""
+        is_switch = self._keys.get("deepspeed") == "true" and "zero_stage" not in self._keys
+        if is_switch and self._launch.trainer != "deepspeed-chat":
+            raise AttncalcError(
+                "--deepspeed needs a value", "give its file: --deepspeed ds_config.json"
+            )
 
     def _read_configuration(self) -> None:
         """Read the name of a configuration that comes with the trainer. Raises AttncalcError if
@@ -519,8 +534,8 @@ class _Reader:
         """Read a variable of the environment before a command."""
         if name == "CONFIG_FILE":
             self._read_file(value, name)
-        elif name == "NGPU" and value.isdecimal():
-            self._counted["per node"] = int(value)
+        elif name == "NGPU":
+            self._counted["per node"] = parse_count(value, name)
         elif name == "CONFIG":
             self._configuration = value
         elif name == "MODULE":
@@ -608,6 +623,8 @@ class _Reader:
 
     def _needs_value(self, key: str) -> bool:
         """Return whether a key is read, and is no switch."""
+        if key in ("config", "recipe") and self._launch.trainer in _WITH_CONFIGURATIONS:
+            return True
         if key in ("deepspeed", "offload", "fsdp"):  # switches, too: of DeepSpeed-Chat
             return False
         usual = long_option(key)

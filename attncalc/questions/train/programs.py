@@ -44,7 +44,7 @@ def read_program(path: str) -> tuple[RecipeFile, str, str] | None:
         return None
     try:
         tree = ast.parse(_code(file))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise AttncalcError(f"{truncate(path)} cannot be read as Python", _TIP) from None
     names = _constants(tree)
     keys: dict[str, Any] = {}

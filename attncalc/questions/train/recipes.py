@@ -281,12 +281,17 @@ def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
         found.setdefault("--recompute", "full")
     notes += _set_recomputation(found)
     rank = found.pop("dim", "")
+    if rank:
+        rank = str(parse_count(rank, "lora_dim"))
     if rank and "lora" in found:
         found["r"] = rank
     elif rank:  # DeepSpeed-Chat without --only_optimize_lora
         notes.append(f"adapters of rank {rank} beside the trained weights are not counted")
     _set_sharding(found)
     _join(found, is_typed=not file.name)
+    if "--modules-to-save" in found and "--lora" not in found:
+        del found["--modules-to-save"]
+        notes.append("modules_to_save has no effect: there are no adapters")
     return Recipe(found, notes)
 
 
@@ -312,8 +317,9 @@ def _set_recomputation(found: dict[str, str]) -> list[str]:
             )
         elif layers:
             notes.append(f"recomputation of {layers} layers together is counted as of one")
-    if found.get("--recompute") != "selective":
-        found.pop("--recompute-modules", None)
+    if found.get("--recompute") != "selective" and "--recompute-modules" in found:
+        del found["--recompute-modules"]
+        notes.append("recompute_modules has no effect: the granularity is not selective")
     offloaded = found.get("--offload", "").split(",")
     if "activations" in offloaded and found.get("--recompute") != "full":
         offloaded.remove("activations")
@@ -367,8 +373,6 @@ def _join(found: dict[str, str], *, is_typed: bool) -> None:
         found["--lora"] = ",".join(
             f"{name}={parts[name]}" for name in ("r", "targets", "dropout") if name in parts
         )
-    if "--lora" not in found:
-        found.pop("--modules-to-save", None)
     if "--weights-dtype" not in found:
         found.pop("--no-kbit-upcast", None)
     if found.get("--weights-dtype") != "nf4":
@@ -386,9 +390,7 @@ def _flat(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]
             yield from _flat(value, f"{before}{key}.")
         elif isinstance(value, list):
             yield f"{before}{key}", "+".join(map(str, value))
-        elif value not in (None, "", "auto"):
-            yield f"{before}{key}", value
-        elif value == "auto" and key == "reduce_bucket_size":
+        elif value not in (None, "", "auto") or (value == "auto" and key == "reduce_bucket_size"):
             yield f"{before}{key}", value
         elif value == "auto" and key in ("bf16", "fp16"):
             yield f"{before}{key}", key == "bf16"
