@@ -68,7 +68,7 @@ _LISTS = (
 _CONFIGS = ("config", "config_file", "deepspeed", "deepspeed_config")
 # {key: what it counts}: GPUs of a node, or nodes.
 _COUNTED = {
-    **dict.fromkeys(("nproc_per_node", "num_gpus", "gpus_per_node"), "per node"),
+    **dict.fromkeys(("nproc_per_node", "num_gpus", "gpus_per_node", "devices"), "per node"),
     **dict.fromkeys(("nnodes", "nodes", "num_nodes", "num_machines"), "nodes"),
 }
 _FILES = (".yaml", ".yml", ".json", ".toml")
@@ -609,6 +609,8 @@ class _Reader:
         elif self._is_model(key):
             self._check_once("the model", name, value)
             self.model = value.removeprefix("checkpoints/")
+        elif key in _COUNTED and value in ("auto", "gpu"):  # all that the machine has
+            self._unread.append(name)
         elif key in _COUNTED and value.isdecimal():
             self._check_once(_COUNTED[key], name, value)
             self._counted[_COUNTED[key]] = int(value)
