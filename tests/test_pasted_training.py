@@ -81,34 +81,47 @@ OF_TRL = "--batch 8 --recompute full --dtype bf16 --loss fused"
 SFT = f"{OF_TRL} --context 1024"
 # a model that is loaded in bf16 has no fp32 copy, and torch's AdamW has moments in bf16
 LOADED_IN_BF16 = "--dtype bf16 --param-dtype bf16 --no-master-weights --optimizer-dtype bf16"
-TRL_NOTE = "note: trl's defaults (1.16.0): "
+TRL_NOTE = "note: trl's defaults (1.16.0), which keys in the command replace: "
+AXOLOTL_NOTE = "note: axolotl's defaults (0.18.0), which keys in the command replace: "
 NO_GENERATION = "note: neither generation of answers nor reward and value models are counted"
 
 
+@pytest.fixture
+def advice_in_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offer changes as options of `train`, also of a pasted command."""
+    for module in ("figures", "notes"):
+        name = f"attncalc.questions.train.{module}.in_keys"
+        monkeypatch.setattr(name, lambda options, launcher: " ".join(options))
+
+
+@pytest.mark.usefixtures("advice_in_own_words")
 @pytest.mark.parametrize(
     ("line", "options", "note"),
     [
         (
             "train axolotl.yml",
             "llama3-8b --weights-dtype nf4 --context 4096 --loss fused --optimizer " "paged_adamw_32bit "
-            "--recompute full --lora r=32,dropout=0.05",
-            "",
+            "--recompute full --lora r=32,dropout=0.05 --expandable-segments",
+            AXOLOTL_NOTE,
         ),
         (
             "train axolotl.yml -c 1K",  # an option replaces that of the file
             "llama3-8b --weights-dtype nf4 --context 1K --loss fused --optimizer paged_adamw_32bit "
-            "--recompute full --lora r=32,dropout=0.05",
-            "",
+            "--recompute full --lora r=32,dropout=0.05 --expandable-segments",
+            AXOLOTL_NOTE,
         ),
         (
             "train dpo.yaml",
-            "llama3-8b --batch 2 --lora r=16 --pairs --reference-model",
-            "note: not read of dpo.yaml: lora_modules_to_save, activation_offloading",
+            "llama3-8b --batch 2 --context 512 --lora r=16 --autocast --pairs --reference-model "
+            "--expandable-segments --modules-to-save lm_head",
+            AXOLOTL_NOTE,
         ),
         ("train grpo.yaml", "llama3-8b --context 1536 --batch 8", NO_GENERATION),
         # FSDP's CPUOffloadPolicy moves weights, gradients and the optimizer's states together
-        ("train fsdp2.yaml", "llama3-8b --fsdp --offload optimizer,params --optimizer adamw_torch_8bit", ""),
-        ("train factory.yaml", "llama3-8b --context 2048 --zero 3 --recompute full --lora r=8,targets=all", ""),
+        ("train fsdp2.yaml", "llama3-8b --context 512 --fsdp --offload optimizer,params --optimizer adamw_torch_8bit "
+         "--recompute none --expandable-segments", AXOLOTL_NOTE),
+        ("train factory.yaml", "llama3-8b -b 8 --context 2048 --zero 3 --recompute full --lora r=8,targets=all",
+         "note: llamafactory's defaults (0.9.5), "),
         (
             "train torchtune.yaml",
             "llama3_1/8B --weights-dtype nf4 --no-kbit-upcast --context 2048 --loss chunked "
@@ -127,7 +140,7 @@ NO_GENERATION = "note: neither generation of answers nor reward and value models
             "llama3-8b --fsdp --recompute full --dtype bf16 --gpus 4",
             "",
         ),
-        ("axolotl train axolotl.yml", "axolotl.yml", ""),
+        ("axolotl train axolotl.yml", "axolotl.yml", AXOLOTL_NOTE),
         (
             "torchrun --nnodes 2 --nproc_per_node 8 train.py --model llama3-8b --fsdp",
             "llama3-8b --gpus 16 --fsdp",
@@ -135,8 +148,9 @@ NO_GENERATION = "note: neither generation of answers nor reward and value models
         ),
         (
             "tune run lora_finetune_distributed --config llama3_1/70B_lora --nproc_per_node 4",
-            "llama3_1/70B --gpus 4 --lora r=16",
-            "",
+            "llama3_1/70B --gpus 4 --fsdp --param-dtype bf16 --optimizer-dtype bf16 --batch 2 --loss chunked "
+            "--lora r=16,targets=q+v+o+mlp --recompute full",
+            "note: torchtune's defaults (0.6.1), ",
         ),
         ("trl dpo --model_name_or_path qwen2.5-7b --max_length 2048",
          f"qwen2.5-7b --context 2048 --pairs --reference-model {OF_TRL} --param-dtype fp32", TRL_NOTE),
@@ -154,16 +168,17 @@ NO_GENERATION = "note: neither generation of answers nor reward and value models
         # a key that was typed replaces that of the file
         (
             "axolotl train axolotl.yml --adapter lora --gradient_checkpointing false",
-            "llama3-8b --context 4096 --loss fused --optimizer paged_adamw_32bit --lora " "r=32,dropout=0.05",
-            "",
+            "llama3-8b --context 4096 --loss fused --optimizer paged_adamw_32bit --lora " "r=32,dropout=0.05 "
+            "--autocast --expandable-segments",
+            AXOLOTL_NOTE,
         ),
         (
             "trl sft --model_name_or_path qwen3-8b --lora_r 16 --lora_target_modules q_proj v_proj",
-            f"qwen3-8b --lora r=16,targets=q_proj+v_proj {SFT}",
+            f"qwen3-8b --lora r=16,targets=q_proj+v_proj {SFT} --autocast",
             TRL_NOTE,
         ),
         ("trl sft --model_name_or_path qwen3-8b --use_peft --lora_target_modules all-linear",
-         f"qwen3-8b --lora r=16,targets=all-linear {SFT}", TRL_NOTE),
+         f"qwen3-8b --lora r=16,targets=all-linear {SFT} --autocast", TRL_NOTE),
         ("accelerate launch --gradient_accumulation_steps 4 x.py " "--gradient_accumulation_steps 4 --model qwen3-8b",
          "qwen3-8b --gradient-accumulation 4", ""),
         ("train -- python x.py --model_name_or_path=qwen3-8b --training.seq_len=2K", "qwen3-8b --context 2K", ""),
@@ -232,6 +247,7 @@ def test_trl_has_its_defaults_behind_a_launcher(ask: Ask, command: str) -> None:
     assert ask("train", "--", *command.split(), *line) == same
 
 
+@pytest.mark.usefixtures("advice_in_own_words")
 def test_trls_defaults_that_options_replace_are_not_named(ask: Ask) -> None:
     line = [
         "-b",
@@ -259,7 +275,7 @@ def test_options_without_effect_on_memory_are_one_note(ask: Ask) -> None:
         "h100",
         "--",
         "python",
-        "sft.py",
+        "finetune.py",
         "--model_name_or_path",
         "qwen3-0.6b",
     ]

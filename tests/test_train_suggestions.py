@@ -258,3 +258,39 @@ def test_a_row_of_a_sweep_is_the_answer_for_its_batch_and_context(ask: Ask, opti
     for size, row in zip(first[1].split(","), swept, strict=True):
         values = ask("train", *command, first[0], size, "--json").document["values"]
         assert [row[name] for name in names] == [values[name] for name in names], size
+
+
+@each(
+    ("options", "sentence", "likelihoods"),
+    [
+        ("-c 1024", "", ("sure", "sure")),
+        # the top is 11 % above what is allocated, 9 % with expandable segments
+        (
+            "-c 1920",
+            "Likely to fit without expandable segments, sure to with them.",
+            ("likely", "sure"),
+        ),
+        ("-c 1920 --expandable-segments", "", ("sure", "sure")),
+        ("-c 2048", "Likely to fit, with expandable segments too.", ("likely", "likely")),
+        ("-c 2048 --expandable-segments", "Likely to fit. With", ("likely", "likely")),
+        ("-c 2176", "Unlikely to fit, with expandable segments too.", ("unlikely", "unlikely")),
+        ("-c 4096", "", ("no", "no")),
+    ],
+)
+def test_sure_and_likely_are_told_apart(
+    options: str, sentence: str, likelihoods: tuple[str, str], ask: Ask
+) -> None:
+    command = ["llama3-8b", "--gpu", "a100-40gb", "--lora", "r=16", *options.split()]
+    document = ask("train", *command, "--json").document
+    names = ("likelihood", "likelihood_with_expandable_segments")
+    assert tuple(document[name] for name in names) == likelihoods
+    assert sentence in document["answer"]
+    is_open = document["verdict"] == "may_not_fit"
+    assert (" to fit" in document["answer"]) == is_open
+    # the answer has no further sentence about it
+    assert (likelihoods[0] in ("likely", "unlikely")) == is_open
+
+
+def test_several_gpus_have_no_likelihood_of_their_own(ask: Ask) -> None:
+    document = ask("train", "llama3-8b", "--gpu", "all", "--json").document
+    assert document["likelihood"] is None

@@ -283,17 +283,34 @@ def _parse_config(source: Source) -> dict[str, Any] | None:
 
 
 def base_of_recipe(data: Mapping[str, Any]) -> str | None:
-    """Return the model that a configuration of Axolotl, LLaMA-Factory, TRL or torchtune trains, or
-    None.
+    """Return the model that a configuration of Axolotl, LLaMA-Factory, TRL, torchtune, torchtitan,
+    litgpt or Unsloth trains, or None.
     """
     base = data.get("base_model") or data.get("model_name_or_path")
     model = data.get("model")
-    component = str(model.get("_component_")) if isinstance(model, Mapping) else ""
-    found = re.fullmatch(r"torchtune\.models\.(\w+)\.(?:q?lora_)?\1_(\d+(?:_\d)?b)\w*", component)
-    if found:
-        return f"{found[1]}/{found[2].upper()}"
+    if isinstance(model, Mapping):
+        base = _model_of_section(model) or base
+    # Unsloth's, and LLaMA-Factory's v1
+    elif isinstance(model, str) and any(key in data for key in ("training", "train_dataset")):
+        base = model
+    elif isinstance(data.get("train"), Mapping):  # litgpt's
+        folder = data.get("checkpoint_dir") or data.get("model_name") or ""
+        base = str(folder).removeprefix("checkpoints/") or base
     if isinstance(base, str):
         return truncate(base)
+    return None
+
+
+def _model_of_section(model: Mapping[str, Any]) -> str | None:
+    """Return the model of torchtune's or torchtitan's section [model], or None."""
+    component = str(model.get("_component_"))
+    pattern = r"torchtune\.models\.(\w+)\.(?:q?lora_)?\1_(\d+(?:_\d)?b|mini)\w*"
+    found = re.fullmatch(pattern, component)
+    if found:
+        size = found[2].upper().replace("_", ".").replace("MINI", "mini")
+        return f"{found[1]}/{size}"
+    if "name" in model and "flavor" in model:
+        return f"{model['name']}/{model['flavor']}"
     return None
 
 

@@ -21,8 +21,11 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXAMPLE = "'attncalc presets show gpt2' prints an example"
 
 
-def parse_document(content: bytes, file: str) -> Document:
+def parse_document(content: bytes, file: str, *, is_strict: bool = True) -> Document:
     """Return the document in `content`; `file` is what errors call it.
+
+    Unless it `is_strict`, a value may be null and a number 500_000, as in trainers' files. In a
+    model file they are mistakes.
 
     Raises AttncalcError if it is not UTF-8, not YAML, empty or not a mapping, or has an alias, a
     duplicate key, or too many levels or values.
@@ -46,7 +49,7 @@ def parse_document(content: bytes, file: str) -> Document:
     if not isinstance(root, yaml.MappingNode):
         raise AttncalcError(f"{file}:1: not a mapping of keys to values", _EXAMPLE)
     lines: dict[KeyPath, int] = {}
-    data = _value(root, (), file, lines)
+    data = _value(root, (), file, lines, is_strict=is_strict)
     return Document(file, data, lines)
 
 
@@ -80,13 +83,18 @@ def _check_structure(text: str, file: str) -> None:
             )
 
 
-def _value(node: yaml.Node, path: KeyPath, file: str, lines: dict[KeyPath, int]) -> Any:
+def _value(
+    node: yaml.Node, path: KeyPath, file: str, lines: dict[KeyPath, int], *, is_strict: bool
+) -> Any:
     line = node.start_mark.line + 1
     lines.setdefault(path, line)
     if isinstance(node, yaml.SequenceNode):
-        return [_value(item, (*path, i), file, lines) for i, item in enumerate(node.value)]
+        return [
+            _value(item, (*path, i), file, lines, is_strict=is_strict)
+            for i, item in enumerate(node.value)
+        ]
     if not isinstance(node, yaml.MappingNode):
-        return _scalar(node, file, line)
+        return _scalar(node, file, line, is_strict=is_strict)
     data: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key_line = key_node.start_mark.line + 1
@@ -98,20 +106,24 @@ def _value(node: yaml.Node, path: KeyPath, file: str, lines: dict[KeyPath, int])
                 f"{file}:{key_line}: {truncate(key)}: given twice", "keep one of the two"
             )
         lines[(*path, key)] = key_line
-        data[key] = _value(value_node, (*path, key), file, lines)
+        data[key] = _value(value_node, (*path, key), file, lines, is_strict=is_strict)
     return data
 
 
-def _scalar(node: yaml.Node, file: str, line: int) -> Any:
+def _scalar(node: yaml.Node, file: str, line: int, *, is_strict: bool) -> Any:
     """Return a scalar's value. Raises AttncalcError for a number that is not decimal.
 
     YAML 1.1 reads 0777 as 511 and 1:30 as 90, which nobody means in a model file.
     """
+    if not is_strict and node.value in ("null", "~"):
+        return None
     try:
         value = yaml.constructor.SafeConstructor().construct_object(node)
     except (yaml.YAMLError, ValueError, OverflowError, KeyError):  # KeyError: '!!bool x'
         value = None
     digits = node.value.removeprefix("-")
+    if not is_strict:
+        digits = digits.replace("_", "")
     is_decimal = digits.isdecimal() and not digits.startswith("0")
     if (value is None and node.value) or (type(value) is int and value and not is_decimal):
         raise AttncalcError(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ...attention.saved import KEEP_SCORES
 from ...errors import AttncalcError
@@ -19,6 +20,10 @@ from .setup import Training
 from .step import Cached, StageBudget, budgets, most_loaded
 
 Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
+# How sure it is that a run fits: by the top of the range, by what is expected, by its bottom, or
+# not.
+Likelihood = Literal["sure", "likely", "unlikely", "no"]
+LIKELIHOODS: tuple[Likelihood, ...] = get_args(Likelihood)
 # Percent of the allocated bytes that the caching allocator reserves: none more, the expected and
 # the most.
 #
@@ -65,11 +70,45 @@ class TrainResult(NamedTuple):
         )
 
     @property
+    def likelihood(self) -> Likelihood | None:
+        """How sure it is that the run fits; None without a GPU."""
+        return _likelihood(self.run, (self.low, self.expected, self.high))
+
+    @property
+    def likelihood_with_expandable_segments(self) -> Likelihood | None:
+        """The same if the allocator's segments grow, which fragments less; None without a GPU."""
+        run = dataclasses.replace(self.run, expandable_segments=True)
+        budget = self.budget
+        sizes = reserved(
+            run, budget.allocated_in_step, budget.largest, budget.cached, budget.loading
+        )
+        low, expected, high = (
+            size + outside for size, outside in zip(sizes, overhead(run), strict=True)
+        )
+        return _likelihood(run, (low, expected, high))
+
+    @property
     def fits(self) -> bool | None:
         """Whether it fits or may fit; None without a GPU."""
         if self.verdict is None:
             return None
         return self.verdict != "does_not_fit"
+
+
+def _likelihood(run: Training, needed: tuple[int, int, int]) -> Likelihood | None:
+    """Return how sure it is that a run fits that needs so many bytes: the least, the expected and
+    the most.
+    """
+    if run.gpu is None:
+        return None
+    low, expected, high = needed
+    if high <= run.gpu.memory:
+        return "sure"
+    if expected <= run.gpu.memory:
+        return "likely"
+    if low <= run.gpu.memory:
+        return "unlikely"
+    return "no"
 
 
 def overhead(run: Training) -> tuple[int, int, int]:
@@ -215,7 +254,7 @@ class Change(NamedTuple):
     @property
     def flag(self) -> str:
         """The options to type: '--gpus 4 --zero 3'."""
-        return _typed(self.options)
+        return " ".join(typed(self.options))
 
     @property
     def run(self) -> Training:
@@ -237,29 +276,82 @@ class Change(NamedTuple):
 
 def changes(asked: Asked) -> tuple[Change, ...]:
     """Return changes that are sure to make a run fit, the cheapest first; () if it fits already, or
-    none does.
+    no two do.
 
-    Each kind is tried alone. If none that keeps what is trained, and how long it is, is enough,
-    these are tried together; then together with each of the others, such as more GPUs; then with
-    pairs of these, and more.
+    Each kind is tried alone. If none that keeps what is trained, and how long it is, is enough, the
+    cheapest two of these are tried together, and one of these with each of the others, such as more
+    GPUs; then two of the others without more GPUs.
     """
     if asked.run.gpu is None or _fits(asked.run):
         return ()
     found: dict[tuple[_Kind, ...], Change] = {}
     for kind in _KINDS:
-        alone = next((change for change in _try(kind, asked) if _fits(change.run)), None)
+        alone = next((change for change in _try(kind, asked) if _is_enough(change)), None)
         if alone:
             found[(kind,)] = alone
     if any((kind,) in found for kind in _SAME_RESULT):
         return tuple(found.values())
-    for number in range(len(_OTHERS) + 1):
-        for kinds in combinations(_OTHERS, number):
-            if kinds not in found:
-                found.update((kinds, change) for change in _together(asked, kinds))
-        if () in found or (number and found.keys() - {(_more_gpus,)}):
-            break
-    cheapest_first = sorted(found, key=lambda kinds: [*map(_KINDS.index, kinds)])
-    return tuple(found[kinds] for kinds in cheapest_first)
+    found |= _first_pair(asked, combinations(_SAME_RESULT, 2))
+    for kind in _OTHERS[:-1]:
+        if (kind,) not in found:
+            found |= _first_pair(asked, ((one, kind) for one in _SAME_RESULT))
+    if (_more_gpus,) not in found:
+        found |= _fewest_gpus_of_pairs(asked)
+    if not any(_more_gpus not in kinds for kinds in found):
+        found |= _first_pair(asked, combinations(_OTHERS[:-1], 2))
+    return tuple(found[kinds] for kinds in sorted(found, key=_cost))
+
+
+def _cost(kinds: Sequence[_Kind]) -> tuple[int, ...]:
+    """Return what changes of these kinds are sorted by: the dearest first."""
+    return tuple(sorted(map(_KINDS.index, kinds), reverse=True))
+
+
+def _is_enough(change: Change) -> bool:
+    """Return whether a change makes a run fit, and is not too many at once."""
+    return number_of_changes(change.options) <= MOST_TOGETHER and _fits(change.run)
+
+
+def number_of_changes(options: Mapping[str, Any]) -> int:
+    """Return the number of changes that options are: GPUs and their sharding are one."""
+    return len({_PART_OF.get(name, name) for name in options})
+
+
+def _first_pair(
+    asked: Asked, pairs: Iterable[tuple[_Kind, _Kind]]
+) -> dict[tuple[_Kind, ...], Change]:
+    """Return the cheapest pair of changes that is enough; {} if none is."""
+    for pair in sorted(pairs, key=_cost):
+        if _fits(_all_of(asked, pair[::-1]).run):
+            enough = next(filter(_is_enough, _both(asked, *pair)), None)
+            if enough:
+                return {pair: enough}
+    return {}
+
+
+def _fewest_gpus_of_pairs(asked: Asked) -> dict[tuple[_Kind, ...], Change]:
+    """Return the fewest GPUs that are enough with one change that keeps the training; {} if 1,024
+    are not.
+    """
+    # more GPUs need no other optimizer
+    pairs = [_first_pair(asked, [(one, _more_gpus)]) for one in _SAME_TRAINING]
+    enough = [pair for pair in pairs if pair]
+    return min(enough, key=lambda pair: next(iter(pair.values())).run.gpus, default={})
+
+
+def _both(asked: Asked, cheaper: _Kind, dearer: _Kind) -> Iterator[Change]:
+    """Yield each change of one kind with each of another, the least first.
+
+    A context is the longest with the other change.
+    """
+    if dearer is _shorter:
+        for one in [*_try(cheaper, asked)][-1:]:
+            for then in _try(dearer, one.asked):
+                yield _joined(one, then)
+        return
+    for one in _try(dearer, asked):
+        for then in _try(cheaper, one.asked):
+            yield _joined(one, then, then, one)._replace(cost=one.cost)
 
 
 def fewest_gpus(asked: Asked, gpu: Gpu) -> Change | None:
@@ -303,7 +395,13 @@ def sharded(asked: Asked) -> Change | None:
 
 
 def all_changes(asked: Asked) -> Change:
-    """Return every kind of change together, with more GPUs or without, whichever needs less."""
+    """Return the cheapest changes that are enough together, however many; if none are, every kind
+    of change, with more GPUs or without, whichever needs less.
+    """
+    for others in ((), *((kind,) for kind in _OTHERS)):
+        enough = next(_together(asked, others), None)
+        if enough:
+            return enough
     rest = _OTHERS[::-1]
     with_more_gpus = _all_of(asked, (*rest, *_SAME_RESULT))
     without = _all_of(asked, (*rest[1:], *_SAME_RESULT))
@@ -387,17 +485,17 @@ def _try(kind: _Kind, asked: Asked) -> Iterator[Change]:
             yield Change(options, cost, asked.changed(**options))
 
 
-def _typed(options: Mapping[str, Any]) -> str:
-    """Return options as the command line has them."""
+def typed(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each option as the command line has it: '--recompute full'."""
     short = {"batch": "-b", "context": "-c", "master_weights": "--no-master-weights"}
-    words = []
     for name, value in options.items():
-        words.append(short.get(name, long_option(name)))
+        option = short.get(name, long_option(name))
         if isinstance(value, frozenset):
-            words.append(",".join(sorted(value)))
-        elif not isinstance(value, bool):
-            words.append(str(value))
-    return " ".join(words)
+            yield f"{option} {','.join(sorted(value))}"
+        elif isinstance(value, bool):
+            yield option
+        else:
+            yield f"{option} {value}"
 
 
 def _recompute(asked: Asked) -> Iterator[tuple[_Options, str]]:
@@ -488,16 +586,16 @@ def _more_sharding(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 
 def _shorter(asked: Asked) -> Iterator[tuple[_Options, str]]:
-    """Yield the longest context that fits; without one, halves of it, which may fit with other
-    changes.
+    """Yield the longest context that fits; without one, the shortest that is useful, which may fit
+    with other changes: a quarter of what was asked for, and 1,024 tokens at least.
     """
     context = asked.run.workload.context
+    step = context_step(asked.run)
+    least = -(-max(SHORTEST_CONTEXT, -(-context // SHORTEST_PART)) // step) * step
     longest = longest_context(asked.run)
-    for shorter in (
-        (longest,) if longest else [context >> n for n in range(1, context.bit_length() - 7)]
-    ):
-        if shorter < context:
-            yield {"context": shorter}, "shorter sequences"
+    shorter = least if longest is None else longest
+    if least <= shorter < context:
+        yield {"context": shorter}, "shorter sequences"
 
 
 def _lora(asked: Asked) -> Iterator[tuple[_Options, str]]:
@@ -548,6 +646,23 @@ def _number(asked: Asked, gpus: int) -> _Options:
     return several
 
 
+# The most changes that are suggested together: nobody tries more at once.
+MOST_TOGETHER = 2
+# The shortest context that is suggested: so many tokens, and this part of what was asked for.
+# Shorter sequences would cut most examples.
+SHORTEST_CONTEXT = 1024
+SHORTEST_PART = 4
+# {option: the option with which it is one change}.
+_PART_OF = {
+    "zero": "gpus",
+    "fsdp": "gpus",
+    "gpu": "gpus",
+    "offload": "gpus",
+    "gradient_accumulation": "batch",
+    "master_weights": "optimizer",
+    "autocast": "no_kbit_upcast",
+    "weights_dtype": "lora",
+}
 # Numbers of GPUs that people have: whole machines of 8 from 8 on.
 USUAL_GPUS = (2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 # The matrices of attention and MLPs that LoRA adapts by default: all linear layers, as in QLoRA

@@ -116,7 +116,9 @@ def request_answer(
     }
     found = changes(asked) if needs_changes else ()
     searched = tuple(change._replace(asked=request.searched(change.asked)) for change in found)
-    return Answer(result, of_work, time, request.auto, searched, fewest, by_way, asked)
+    return Answer(
+        result, of_work, time, request.auto, searched, fewest, by_way, asked, request.launcher
+    )
 
 
 def trainable_report(options: TrainOptions, *, full: bool = False) -> Report:

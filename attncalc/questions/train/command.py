@@ -25,6 +25,8 @@ class ScreenOptions(Options):
     log: Annotated[
         o.Text, o.option("--log", metavar="FILE", help="A log with CUDA's out-of-memory error.")
     ] = None
+    # a pasted command or a file sets it
+    launcher: Annotated[o.Text, typer.Option("--launcher", hidden=True)] = None
     full: Annotated[bool, typer.Option("--full", help="Also show FLOPs, stages and all notes.")] = (
         False
     )
@@ -64,7 +66,7 @@ def train(
         o.check_numbers(options)
     trained = model.name_or_sizes(options)
     o.note_file_types(trained)
-    request = read_train_request(trained, options)
+    request = read_train_request(trained, options)._replace(launcher=screen.launcher or "")
     report = request_report(request, full=screen.full)
     plot.write(report, output)
     raise typer.Exit(1 if report.verdict == "does_not_fit" else 0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from ...cost.training.fits import Asked, Change, TrainResult, overhead, reserved
+from ...cost.training.fits import Asked, Change, TrainResult, overhead, reserved, typed
 from ...cost.training.setup import Training
 from ...cost.training.states import States
 from ...cost.training.step import Cached, StageBudget
@@ -17,6 +17,7 @@ from ...records import NamedTuple
 from ...show.figures import SUM, FigureRow, FigureRows, Number, ratio_row
 from ...show.report import Figure
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, SECONDS, TOKENS
+from .advice import in_keys
 
 # Values by the names of their figures.
 Values: TypeAlias = dict[str, Number]
@@ -112,6 +113,14 @@ class Answer(NamedTuple):
     # {way to tune: the run without such changes}
     by_way: Mapping[str, TrainResult] = MappingProxyType({})
     asked: Asked | None = None  # the run with its options; None if no changes are asked for
+    # the trainer whose command or file was given, with how its keys are written: 'trl command'
+    launcher: str = ""
+
+    def flag(self, change: Change) -> str:
+        """Return a change as the reader types it: in the keys of the trainer whose command or file
+        was given, or as options of `attncalc train`.
+        """
+        return in_keys(typed(change.options), self.launcher)
 
     @property
     def most(self) -> int:

@@ -75,13 +75,39 @@ def verdict_text(of: Answer) -> str:
     memory = f"{gib(run.gpu.memory)} GiB"
     more = _more_gpus(of)
     if more:
-        enough = f"{count(more.run.gpus)} are enough"
         return (
-            f"{verdict} on one GPU. {enough}: {more.flag} needs {_needs(more)} of {memory} on each."
+            f"{verdict} on one GPU. {count(more.run.gpus)} are enough, {fewest_rule(more.run)}: "
+            f"{of.flag(more)} needs {_needs(more)} of {memory} on each."
         )
     if of.auto and result.verdict == "fits":
         verdict = f"{verdict} up to {_longest(of)}"
-    return f"{verdict}: needs {needs} of {memory}{on_each}.{_with_a_change(of)}"
+    likely = ""
+    if result.verdict == "may_not_fit":
+        likely = f" {_likely_text(of)}"
+    return f"{verdict}: needs {needs} of {memory}{on_each}.{likely}{_with_a_change(of)}"
+
+
+def _likely_text(of: Answer) -> str:
+    """Return how sure it is that a run fits that may not: 'Likely to fit without expandable
+    segments, sure to with them.'
+    """
+    result = of.result
+    run = result.run
+    now = (result.likelihood or "").capitalize()
+    if run.expandable_segments or run.is_mps:
+        return f"{now} to fit."
+    then = result.likelihood_with_expandable_segments
+    if then == result.likelihood:
+        return f"{now} to fit, with expandable segments too."
+    return f"{now} to fit without expandable segments, {then} to with them."
+
+
+def fewest_rule(run: Training) -> str:
+    """Return by which rule a number of GPUs is enough: 'by the top of the range, ...'."""
+    rule = f"by the top of the range, for {batch_text(run)} on each"
+    if run.offload:
+        return rule
+    return f"{rule} without offload"
 
 
 def named_change(of: Answer) -> Change | None:
@@ -116,10 +142,10 @@ def _with_a_change(of: Answer) -> str:
     """
     shards = _with_shards(of)
     if shards:
-        return f" Nothing is sharded: with {shards.flag} it needs {_needs(shards)}."
+        return f" Nothing is sharded: with {of.flag(shards)} it needs {_needs(shards)}."
     first = _first_change(of)
     if first:
-        return f" With {first.flag} it needs {_needs(first)}."
+        return f" With {of.flag(first)} it needs {_needs(first)}."
     return ""
 
 

@@ -143,7 +143,13 @@ def _list_report(first: Answer, layers: Sequence[Layer], heading: tuple[str, ...
         workload_facts(run.model, run.workload),
         train_figures(first),
         tuple(layers),
-        extra={**train_extra(first), "verdict": verdict, "fits": verdict != "does_not_fit"},
+        extra={
+            **train_extra(first),
+            "verdict": verdict,
+            "fits": verdict != "does_not_fit",
+            "likelihood": None,
+            "likelihood_with_expandable_segments": None,
+        },
         verdict=verdict,
         has_fail_if=True,
     )

@@ -19,6 +19,7 @@ from ...cost.training.states import States
 from ...cost.training.step import LOADING
 from ...model import plural
 from ...units import BYTES, dtype, human
+from .advice import in_keys
 from .figures import Answer
 
 # How the notes start that a default screen has, besides the first.
@@ -64,7 +65,7 @@ def train_notes(of: Answer) -> Iterator[str]:
     times = saves_more(run.model.model_type)
     if times > 1:
         yield f"warning: The layers of this class save about {times:g} x as much in transformers."
-    yield from _device_notes(run)
+    yield from _device_notes(of)
     if result.needs_one_length:
         yield (
             "warning: The batches are assumed to have one length, padded or packed. Varied "
@@ -75,10 +76,11 @@ def train_notes(of: Answer) -> Iterator[str]:
     yield from run.model.notes
 
 
-def _device_notes(run: Training) -> Iterator[str]:
+def _device_notes(of: Answer) -> Iterator[str]:
     """Yield what is needed besides what is allocated, on which device it is measured, and what is
     not known.
     """
+    run = of.result.run
     if run.is_mps:
         yield (
             "warning: No training on an Apple GPU has been measured. It has no CUDA context and no "
@@ -93,7 +95,8 @@ def _device_notes(run: Training) -> Iterator[str]:
     yield (
         "The allocator reserves more than is allocated, the more the larger one tensor is "
         "(measured on an H200); the CUDA context takes 0.14 to 0.75 GiB. --expandable-segments "
-        "narrows the range."
+        "narrows the range. A run is sure to fit if the top of the range does, and likely to if "
+        f"what is expected does: {human(of.result.expected, BYTES)}."
     )
 
 
@@ -146,12 +149,16 @@ def _fewest_notes(of: Answer) -> Iterator[str]:
         for _, by_way in of.fewest:
             change = by_way[way]
             if change:
-                flags |= dict.fromkeys(filter(None, re.split(" (?=--)", change.flag)))
-        used = ", ".join(flag for flag in flags if not flag.startswith("--gpus"))
+                flags |= dict.fromkeys(filter(None, re.split(" (?=--?[a-z])", change.flag)))
+        used = in_keys((flag for flag in flags if not flag.startswith("--gpus")), of.launcher)
         if used and i:
             yield f"For {way}: {used}."
         elif used:
             yield f"Fewest GPUs: {used}."
+    yield (
+        "Numbers of GPUs, up to 1,024, are enough by the top of the range, with the same tokens on "
+        "each GPU and nothing in host memory."
+    )
 
 
 def _states_notes(run: Training, states: States) -> Iterator[str]:

@@ -1,5 +1,5 @@
-"""Files of Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed and accelerate as options of `attncalc
-train`.
+"""Files of Axolotl, LLaMA-Factory, TRL, torchtune, torchtitan, litgpt, Unsloth, DeepSpeed and
+accelerate as options of `attncalc train`.
 
 Keys that change no memory are left out: data, learning rates, logging. Others that are not known
 are named.
@@ -16,7 +16,7 @@ from ...config.source import DOCUMENTS, LIMIT
 from ...cost.training.optimizers import ALIASES, OPTIMIZERS
 from ...errors import AttncalcError
 from ...records import NamedTuple
-from ...units import dtype, parse_count
+from ...units import dtype, parse_count, truncate
 
 _LINES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
 _OF_KEY = {
@@ -25,16 +25,9 @@ _OF_KEY = {
         for value, options in (part.split(":", 1) for part in text.split(" | "))
     }
     for keys, equals, text in (
-        line.partition(" = ") for line in _LINES if line[:1] not in ("#", "N", "D")
+        line.partition(" = ") for line in _LINES if line[:1] not in ("#", "N")
     )
     for key in keys.split()
-}
-# {(trainer, subcommand): (its release, {key: its value by default})}.
-_DEFAULTS = {
-    (trainer, subcommand): (release, dict(pair.split() for pair in text.split(",")))
-    for head, _, text in (line.partition(" = ") for line in _LINES if line[:1] == "D")
-    for _, trainer, release, *subcommands in (head.split(),)
-    for subcommand in subcommands
 }
 # Parts of the names of keys that change no memory.
 _NO_MEMORY = re.compile("(?i)" + "|".join(_LINES[-1].split()[1:]))
@@ -60,6 +53,23 @@ _NOTHING = ("false", "none", "null", "0")
 # Options with which 16-bit weights are not what the optimizer updates: DeepSpeed and Megatron keep
 # fp32 copies, accelerate casts the weights of FSDP to fp32, and adapters are in fp32.
 _OTHER_WEIGHTS = ("--zero", "--fsdp", "--tp", "--pp", "--lora")
+# Trainers whose FSDP shards the weights in the dtype in which the model is loaded.
+_SHARD_AS_LOADED = ("litgpt", "torchtitan", "torchtune")
+# {trainer: what loads the model in bf16}, if it is not --dtype bfloat16.
+_LOADS_BF16 = {"litgpt": "--precision bf16-true"}
+# Matrices of adapters that a switch each names: litgpt's --lora_query.
+_TARGETS = ("q", "k", "v", "o", "mlp", "lm_head")
+# What keys mean that only adapters have.
+OF_ADAPTERS = frozenset(
+    ("lora", "r", "targets", "dropout", *(f"target_{name}" for name in _TARGETS))
+) | {"--weights-dtype", "--no-kbit-upcast", "--double-quant"}
+# {option of a buffer of DeepSpeed: the stages of ZeRO that have it}.
+_BUFFERS = {
+    "--reduce-bucket-size": ("1", "2", "3"),
+    "--overlap-comm": ("1", "2"),
+    "--stage3-max-live-parameters": ("3",),
+    "--sub-group-size": ("3",),
+}
 # Beginnings of keys that only DeepSpeed's and accelerate's files have.
 _MARKS = ("zero_optimization.", "distributed_type")
 
@@ -82,14 +92,10 @@ class RecipeFile(NamedTuple):
 def read_recipe(path: str) -> RecipeFile | None:
     """Return a trainer's file; None of any other file."""
     file = Path(path)
-    if file.suffix not in DOCUMENTS or not os.path.isfile(path) or file.stat().st_size > LIMIT:
+    if not os.path.isfile(path) or file.stat().st_size > LIMIT:
         return None
-    # loads a parser of YAML, which other words do not need
-    from ...config.yaml import parse_document
-
-    try:
-        data = parse_document(file.read_bytes(), path).data
-    except (AttncalcError, OSError):
+    data = _parsed(file)
+    if data is None:
         return None
     keys = dict(_flat(data))
     base = base_of_recipe(data)
@@ -97,9 +103,44 @@ def read_recipe(path: str) -> RecipeFile | None:
         return None
     unread = []
     for key, value in keys.items():
-        if value and key not in _OF_KEY and not changes_no_memory(key):
+        if not value or reads(key, str(value)):
+            continue
+        if key in _OF_KEY:
+            unread.append(f"{key} {truncate(str(value), 40)}")
+        elif not changes_no_memory(key):
             unread.append(key)
     return RecipeFile(base, keys, unread)
+
+
+def _parsed(file: Path) -> Mapping[str, Any] | None:
+    """Return the data of a file; None if it is none of JSON, TOML and YAML."""
+    # load parsers, which other words do not need
+    if file.suffix == ".toml":
+        from .toml import parse_toml
+
+        return parse_toml(file)
+    from ...config.yaml import parse_document
+
+    if file.suffix not in DOCUMENTS:
+        return None
+    try:
+        return parse_document(file.read_bytes(), str(file), is_strict=False).data
+    except (AttncalcError, OSError):
+        return None
+
+
+def check_syntax(path: str) -> None:
+    """Raise AttncalcError with the line of a mistake in a file of YAML or JSON."""
+    from ...config.yaml import parse_document
+
+    if not path.endswith(DOCUMENTS):
+        return
+    try:
+        parse_document(Path(path).read_bytes(), path, is_strict=False)
+    except AttncalcError as error:
+        raise AttncalcError(
+            error.message, "correct it, or give the settings as options: --lora r=16"
+        ) from None
 
 
 def meanings(key: str, value: str) -> list[tuple[str, str]]:
@@ -138,29 +179,12 @@ def values_of(key: str) -> list[str]:
     return [one for one in values if "," not in one]
 
 
-def defaults_of(
-    trainer: str, subcommand: str, keys: Mapping[str, Any], options: Collection[str]
-) -> tuple[str, dict[str, str]]:
-    """Return a trainer's release, and its {key: value} by default; '' and {} of another trainer.
-
-    A default is left out if another key, or one of the `options` that are given, has its meaning.
-    """
-    release, defaults = _DEFAULTS.get((trainer, subcommand), ("", {}))
-    given = {key for key, value in keys.items() if value is not None}
-    meant = {*options}
-    for key in given:
-        meant |= {option for option, _ in _meant(_OF_KEY.get(key, {}), keys[key], Path())}
-    found = {}
-    for key, value in defaults.items():
-        same = {other for other in given if _OF_KEY.get(other) == _OF_KEY[key]}
-        if key == "bf16":  # it is true unless fp16 is
-            same |= given & {"fp16"}
-        if not same and not any(option in meant for option, _ in meanings(key, value)):
-            found[key] = value
-    return release, found
+def same_meaning(key: str, other: str) -> bool:
+    """Return whether two keys mean the same option."""
+    return _OF_KEY.get(key) == _OF_KEY.get(other, {})
 
 
-def set_dtypes(found: dict[str, str], given: Collection[str]) -> list[str]:
+def set_dtypes(found: dict[str, str], given: Collection[str], trainer: str = "") -> list[str]:
     """Turn the dtype in which the trainer loads the model into options, and return notes.
 
     transformers' Trainer leaves the weights in that dtype, and bf16=True adds autocast but no fp32
@@ -168,34 +192,69 @@ def set_dtypes(found: dict[str, str], given: Collection[str]) -> list[str]:
     (`zeros_like`, torch/optim/adamw.py); bitsandbytes and Adafactor do not.
 
     Args:
-        found: {option of `attncalc train`: value}; 'loaded' is the dtype.
+        found: {option of `attncalc train`: value}; 'loaded' is the dtype, 'trained' that to which
+            trained weights are cast, and 'autocast' is there if matmuls are autocast.
         given: The options that stand before the command, which replace its own.
+        trainer: The trainer.
     """
     text = found.pop("loaded", "")
-    if not text:
-        return []
+    trained = found.pop("trained", "")
+    autocasts = found.pop("autocast", None) is not None
     notes = []
     if text.lower() == "auto":
         notes.append("dtype auto is counted as bf16, which most checkpoints have")
         text = "bf16"
-    loaded = dtype(text, compute=True).name
-    found.setdefault("--dtype", loaded)
+    if text:
+        loaded = dtype(text, compute=True).name
+        found.setdefault("--dtype", loaded)
+        notes += _set_loaded(found, {*found, *given}, loaded, trainer)
     options = {*found, *given}
+    if trained and not text and options.isdisjoint({*_OTHER_WEIGHTS, "--param-dtype"}):
+        found["--param-dtype"] = dtype(trained, compute=True).name
+    if autocasts and _autocast_matters(found, options):
+        found["--autocast"] = ""
+    return notes
+
+
+def _set_loaded(
+    found: dict[str, str], options: Collection[str], loaded: str, trainer: str
+) -> list[str]:
+    """Set the dtypes of weights and moments of a model that is loaded in the dtype `loaded`; return
+    notes.
+    """
+    notes = []
     is_frozen = "--lora" in options and "--weights-dtype" not in options
     if is_frozen and loaded == "fp32" and found["--dtype"] != "fp32":
         notes.append(
             f"the frozen weights are loaded in fp32, and counted in {found['--dtype']}: "
-            "--dtype bfloat16 loads them so"
+            f"{_LOADS_BF16.get(trainer, '--dtype bfloat16')} loads them so"
         )
-    if options.isdisjoint({*_OTHER_WEIGHTS, "--param-dtype"}):
+    others = {*_OTHER_WEIGHTS}
+    if trainer in _SHARD_AS_LOADED:
+        others = {"--zero"}
+    if not others.isdisjoint(options) or "--param-dtype" in options:
+        return notes
+    if loaded != "fp32" or "--fsdp" not in options:  # FSDP has fp32 by default
         found["--param-dtype"] = loaded
-        if loaded != "fp32":
+    if loaded != "fp32":
+        if "--lora" not in options:
             found["--no-master-weights"] = ""
-            name = found.get("--optimizer", "adamw")
-            optimizer = OPTIMIZERS.get(ALIASES.get(name, name))
-            if optimizer and optimizer.kind == "plain" and not optimizer.in_place:
-                found["--optimizer-dtype"] = loaded
+        name = found.get("--optimizer", "adamw")
+        optimizer = OPTIMIZERS.get(ALIASES.get(name, name))
+        if optimizer and optimizer.kind == "plain" and not optimizer.in_place:
+            found["--optimizer-dtype"] = loaded
     return notes
+
+
+def _autocast_matters(found: Mapping[str, str], options: Collection[str]) -> bool:
+    """Return whether autocast changes what adapters keep: those in fp32, beside weights that are
+    not cast to fp32 anyway.
+    """
+    if "--lora" not in options or found.get("--param-dtype", "fp32") != "fp32":
+        return False
+    casts_anyway = "--weights-dtype" in options and "--no-kbit-upcast" not in options
+    is_half = "--dtype" not in options or found.get("--dtype", "fp32") != "fp32"
+    return is_half and not casts_anyway
 
 
 def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
@@ -213,14 +272,87 @@ def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
                 found |= dict.fromkeys(flags, "")
                 notes += [note] if note else []
             elif joint and option in found:
-                found[option] = joint.join((found[option], value_here))
+                parts = (*found[option].split(joint), *value_here.split(joint))
+                found[option] = joint.join(dict.fromkeys(parts))
             else:
                 found[option] = value_here
     # LLaMA-Factory: disable_gradient_checkpointing is False by default
     if "finetuning_type" in flat:
         found.setdefault("--recompute", "full")
+    notes += _set_recomputation(found)
+    rank = found.pop("dim", "")
+    if rank:
+        rank = str(parse_count(rank, "lora_dim"))
+    if rank and "lora" in found:
+        found["r"] = rank
+    elif rank:  # DeepSpeed-Chat without --only_optimize_lora
+        notes.append(f"adapters of rank {rank} beside the trained weights are not counted")
+    _set_sharding(found)
     _join(found, is_typed=not file.name)
+    if "--modules-to-save" in found and "--lora" not in found:
+        del found["--modules-to-save"]
+        notes.append("modules_to_save has no effect: there are no adapters")
     return Recipe(found, notes)
+
+
+def _set_recomputation(found: dict[str, str]) -> list[str]:
+    """Turn parts of options on recomputation and compilation into options, and return notes on what
+    is counted instead.
+    """
+    notes = []
+    every = found.pop("every", "")
+    if every and found.get("--recompute") == "op":
+        found["--recompute"] = "none"
+        notes.append(
+            f"of every {every} layers one is recomputed, but the activations of all are counted"
+        )
+    is_in_blocks = found.pop("blocks", None) is not None
+    layers = found.pop("layers", "")
+    if found.get("--recompute") == "full":
+        if is_in_blocks:
+            found["--recompute"] = "none"
+            notes.append(
+                f"{layers or 'some'} layers of each stage are recomputed, but the activations of "
+                "all are counted"
+            )
+        elif layers:
+            notes.append(f"recomputation of {layers} layers together is counted as of one")
+    if found.get("--recompute") != "selective" and "--recompute-modules" in found:
+        del found["--recompute-modules"]
+        notes.append("recompute_modules has no effect: the granularity is not selective")
+    offloaded = found.get("--offload", "").split(",")
+    if "activations" in offloaded and found.get("--recompute") != "full":
+        offloaded.remove("activations")
+        found["--offload"] = ",".join(offloaded)
+        notes.append("activations that are offloaded without checkpointing are counted on the GPU")
+    if found.get("--offload") == "":
+        del found["--offload"]
+    only = found.pop("compiled", "")
+    if only == "loss":
+        found.pop("--compile", None)
+    elif only == "model" and found.get("--loss") == "compiled":
+        del found["--loss"]
+    return notes
+
+
+def _set_sharding(found: dict[str, str]) -> None:
+    """Leave out what has no effect: weights in host memory without ZeRO 3, buffers of other stages,
+    sequence parallelism without tensor parallelism, a reference model of objectives without one.
+    """
+    zero = found.get("--zero")
+    if zero in ("0", "1", "2") and "--fsdp" not in found and "--offload" in found:
+        parts = [part for part in found["--offload"].split(",") if part != "params"]
+        found["--offload"] = ",".join(parts)
+        if not parts:
+            del found["--offload"]
+    for name, stages in _BUFFERS.items():
+        if zero not in stages or "--fsdp" in found:
+            found.pop(name, None)
+    if found.get("--tp", "1") == "1":
+        found.pop("--sequence-parallel", None)
+    if "alone" in found:
+        del found["alone"]
+        found.pop("--reference-model", None)
 
 
 def _join(found: dict[str, str], *, is_typed: bool) -> None:
@@ -233,11 +365,18 @@ def _join(found: dict[str, str], *, is_typed: bool) -> None:
         lengths = [parse_count(length, "a length") for length in (prompt, completion) if length]
         found.setdefault("--context", str(sum(lengths)))
     lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
+    switched = [name for name in _TARGETS if found.pop(f"target_{name}", None) is not None]
+    if switched:
+        lora["targets"] = "+".join(switched)
     if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
         parts = {"r": "16", **lora}
         found["--lora"] = ",".join(
             f"{name}={parts[name]}" for name in ("r", "targets", "dropout") if name in parts
         )
+    if "--weights-dtype" not in found:
+        found.pop("--no-kbit-upcast", None)
+    if found.get("--weights-dtype") != "nf4":
+        found.pop("--double-quant", None)
     if found.get("--zero") == "2":
         found.pop("--fsdp", None)
 
@@ -251,7 +390,7 @@ def _flat(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]
             yield from _flat(value, f"{before}{key}.")
         elif isinstance(value, list):
             yield f"{before}{key}", "+".join(map(str, value))
-        elif value not in (None, "", "auto"):
+        elif value not in (None, "", "auto") or (value == "auto" and key == "reduce_bucket_size"):
             yield f"{before}{key}", value
         elif value == "auto" and key in ("bf16", "fp16"):
             yield f"{before}{key}", key == "bf16"
@@ -272,8 +411,12 @@ def _meant(values: Mapping[str, str], value: Any, file: Path) -> Iterator[tuple[
             yield from _of_component(text)
         elif name == "deepspeed":
             yield from _of_deepspeed(text, file)
-        elif name in ("optimizer", "params"):
+        elif name == "strategy":
+            yield from _of_strategy(text)
+        elif name in ("optimizer", "params", "activations"):
             yield "--offload", name
+        elif name == "both":
+            yield "--offload", "optimizer,params"
         else:
             yield name, text
 
@@ -290,10 +433,21 @@ def _of_component(name: str) -> Iterator[tuple[str, str]]:
             yield "--no-kbit-upcast", ""
     elif "CutCrossEntropy" in name:
         yield "--loss", "fused"
+    elif name.endswith(".DPOLoss"):
+        yield "dpo", ""
     elif name.endswith(("LinearCrossEntropyLoss", "CEWithChunkedOutputLoss")):
         yield "--loss", "chunked"
-    elif "8bit" in name:
-        yield "--optimizer", "adam8bit"
+
+
+def _of_strategy(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what the words of transformers' --fsdp mean: 'full_shard auto_wrap offload'."""
+    words = set(re.split(r"[\s,+]+", text.lower()))
+    if "offload" in words:
+        yield "--offload", "optimizer,params"
+    if "shard_grad_op" in words:
+        yield "--zero", "2"
+    elif "no_shard" not in words:
+        yield "--fsdp", ""
 
 
 def _of_deepspeed(name: str, file: Path) -> Iterator[tuple[str, str]]:

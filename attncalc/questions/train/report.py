@@ -57,7 +57,7 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
     if of.fewest:
         tables.append(fewest_table(of))
     if of.changes:
-        tables.append(changes_table(change_rows(of.changes)))
+        tables.append(changes_table(change_rows(of)))
     else:
         tables += no_change_tables(of)
     tables.append(work_table(of, figures))
@@ -103,7 +103,7 @@ def _changes_forms(of: Answer) -> Iterator[Form]:
     The last but one goes first: the last says how many GPUs are enough, unless there are adapters.
     """
     keeps_last = of.result.run.lora is None
-    rows = change_rows(of.changes)
+    rows = change_rows(of)
     yield Form((changes_table(rows),))
     while len(rows) > 1:
         *others, last_but_one, last = rows
@@ -186,6 +186,8 @@ def train_extra(of: Answer) -> dict[str, Any]:
     return {
         "fits": result.fits,
         "verdict": result.verdict,
+        "likelihood": result.likelihood,
+        "likelihood_with_expandable_segments": result.likelihood_with_expandable_segments,
         "answer": verdict_text(of),
         "gpu": run.gpu.name if run.gpu else None,
         "gpus": run.gpus,
@@ -195,7 +197,7 @@ def train_extra(of: Answer) -> dict[str, Any]:
         "moments": _moments(budget),
         "stages": stage_sizes(run),
         "saved_tensors": _saved_tensors(result),
-        "suggestions": [_change_facts(change) for change in of.changes],
+        "suggestions": [_change_facts(of, change) for change in of.changes],
         "fewest_gpus": [
             {"gpu": gpu.name, "tuned": way, "gpus": change and change.run.gpus}
             for gpu, by_way in of.fewest
@@ -254,10 +256,11 @@ def _saved_tensors(result: TrainResult) -> list[dict[str, Any]]:
     ]
 
 
-def _change_facts(change: Change) -> dict[str, Any]:
+def _change_facts(of: Answer, change: Change) -> dict[str, Any]:
     return {
         "change": change.costs,
         "flag": change.flag,
+        "launch_keys": of.flag(change) if of.launcher else None,
         "needed_low": change.result.low,
         "needed_high": change.result.high,
     }

@@ -31,6 +31,7 @@ from .options import TRAINED, TrainOptions
 USUAL_MFU = 0.4
 # Tokens of a sequence by default, if the model has as many.
 USUAL_CONTEXT = 4096
+_MLP = ("W_gate", "W_up", "W_down")
 _PROJECTIONS = re.compile(r"^(?:w_)?(.+?)(?:_proj)?$")
 
 
@@ -46,6 +47,7 @@ class TrainRequest(NamedTuple):
     # the seconds that it may take, and how many GPUs are enough; None if open
     within: tuple[float, int] | None = None
     options: Mapping[str, Any] = {}  # {option: its parsed value}, without --gpu all
+    launcher: str = ""  # as in Answer
 
     @property
     def asked(self) -> Asked:
@@ -563,6 +565,10 @@ def _targets(text: str, spec: ModelSpec) -> tuple[str, ...]:
     for target in filter(None, re.split(r"[+,;\s]+", text)):
         if target in ("all", "all-linear"):
             found += [name for name in ALL_LINEAR if name in names]
+            continue
+        in_mlp = [name for name in _MLP if name in names]
+        if target == "mlp" and in_mlp:
+            found += in_mlp
             continue
         name = target
         match = _PROJECTIONS.match(target.lower())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...cost.training.fits import Change, all_changes, stage_sizes
+from ...cost.training.fits import all_changes, stage_sizes
 from ...cost.training.setup import Training
 from ...show.bar import gib, gib_range
 from ...show.lists import WIDTH, option_lines
@@ -18,6 +18,8 @@ Figures = Mapping[str, Figure]
 ChangeRows = Sequence[tuple[str, ...]]
 # What is held at the peak, in the order of the table.
 _FIRST = ("weights", "optimizer_states", "references", "gradients_at_peak", "activations_at_peak")
+# Numbers of GPUs that are enough by the top of the range, as a note says.
+_FEWEST = "fewest GPUs, no offload"
 # Columns of the options in the table of changes, at least.
 _NARROWEST_CHANGE = 24
 
@@ -71,16 +73,17 @@ def _parts_of_activations(figures: Figures) -> Iterator[tuple[str, str, str]]:
             yield f"  {label}", size, exact_size
 
 
-def change_rows(changes: Sequence[Change]) -> list[ChangeRows]:
+def change_rows(of: Answer) -> list[ChangeRows]:
     """Return the rows of each change: its options, which may take several, what it needs and what
     it costs.
     """
+    changes = of.changes
     needs = [gib_range(change.result.low, change.result.high) for change in changes]
     costs = [change.costs for change in changes]
     room = WIDTH - 6 - max(map(len, needs)) - max(map(len, costs))
     rows: list[ChangeRows] = []
     for change, size, cost in zip(changes, needs, costs, strict=True):
-        options, *more = option_lines(change.flag, max(room, _NARROWEST_CHANGE))
+        options, *more = option_lines(of.flag(change), max(room, _NARROWEST_CHANGE))
         rows.append([(options, size, cost), *((f"  {line}", "", "") for line in more)])
     return rows
 
@@ -91,22 +94,24 @@ def changes_table(rows: Sequence[ChangeRows]) -> Table:
 
 
 def no_change_tables(of: Answer) -> tuple[Table, ...]:
-    """Return what all changes together need if none is sure to make the run fit; () if it fits, or
-    if no changes are asked for.
+    """Return what more changes together need if no two are sure to make the run fit; () if it fits,
+    or if no changes are asked for.
     """
     if of.asked is None or of.result.verdict not in ("may_not_fit", "does_not_fit"):
         return ()
     most = all_changes(of.asked)
     needs = gib_range(most.result.low, most.result.high)
     lines = [f"No change is sure to make it fit. All together, it needs {needs} GiB:"]
-    lines += [f"  {line}" for line in option_lines(most.flag, WIDTH - 4)]
+    if most.result.verdict == "fits":
+        lines = [f"No two changes are enough. With these it needs {needs} GiB:"]
+    lines += [f"  {line}" for line in option_lines(of.flag(most), WIDTH - 4)]
     return (Table((LABEL,), tuple((line,) for line in lines)),)
 
 
 def fewest_table(of: Answer) -> Table:
-    """Return the fewest GPUs of common kinds, for each way to tune."""
+    """Return the fewest GPUs of common kinds, up to 1,024, for each way to tune."""
     _, ways = of.fewest[0]
-    columns = [Column("fewest GPUs, up to 1,024", "left"), *map(Column, ways)]
+    columns = [Column(_FEWEST, "left"), *map(Column, ways)]
     rows = []
     for gpu, by_way in of.fewest:
         numbers = [count(change.run.gpus) if change else "-" for change in by_way.values()]
