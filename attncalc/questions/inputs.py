@@ -183,7 +183,7 @@ def _thousands(context: object) -> list[str]:
         return []
     tokens = count(thousands * 1000)
     binary = count(thousands * 1024)
-    return [f"-c {context} is {tokens} tokens, as in vLLM; -c {thousands}K is {binary}."]
+    return [f"{context} is {tokens} tokens, as in vLLM; {thousands}K is {binary}."]
 
 
 def _one_cache_dtype(values: Mapping[str, Any]) -> str:

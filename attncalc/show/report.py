@@ -169,6 +169,7 @@ class Report(NamedTuple):
     rows: tuple[Mapping[str, Any], ...] | None = None
     footer: tuple[Table, ...] = ()  # tables below the notes, such as the lines that an engine logs
     answer: str = ""  # the answer in a sentence, below the heading; "" if the tables give it
+    short_answer: str = ""  # the answer of --quiet, if it is not `answer`
     # The verdict that begins the heading, by which a terminal colours it; None without one
     verdict: Verdict | None = None
     bar: Bar | None = None  # a bar below the heading

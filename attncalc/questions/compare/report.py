@@ -80,7 +80,8 @@ def compare_variants(
         notes,
         rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines, released),
-        answer=_crossovers_text(crossovers),
+        answer=_crossovers_text(crossovers, only_crossing=True),
+        short_answer=_crossovers_text(crossovers),
         extra={"crossovers": _crossover_facts(crossovers)},
         version=VERSION,
         has_fail_if=True,
@@ -125,7 +126,8 @@ def compare_models(
         titles=titles,
         rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines),
-        answer=_crossovers_text(crossovers),
+        answer=_crossovers_text(crossovers, only_crossing=True),
+        short_answer=_crossovers_text(crossovers),
         extra={"crossovers": _crossover_facts(crossovers)},
         version=VERSION,
         has_fail_if=True,
@@ -272,15 +274,16 @@ def _crossovers(named: Sequence[tuple[str, ModelSpec, Workload]], longest: Workl
     ]
 
 
-def _crossovers_text(crossovers: _Crossovers) -> str:
-    """Return a sentence per pair of models of which not one is the cheaper at every context; '' for
-    the others, which the table shows.
+def _crossovers_text(crossovers: _Crossovers, *, only_crossing: bool = False) -> str:
+    """Return a sentence per pair of models; '' without pairs.
+
+    `only_crossing` leaves out where one model is the cheaper at every context: the table shows it.
     """
     notes = []
     for names, found in crossovers:
-        crossing = [one for one in found if len(one.ranges) > 1]
-        if crossing:
-            notes.append(_cheaper_note(names, crossing))
+        named = [one for one in found if len(one.ranges) > 1 or not only_crossing]
+        if named:
+            notes.append(_cheaper_note(names, named))
     return "\n".join(notes)
 
 
@@ -317,8 +320,8 @@ def _cheaper_note(names: tuple[str, str], found: Sequence[Cheaper]) -> str:
 
 
 def _ranges_text(crossing: Cheaper) -> str:
-    """Return 'smaller from a context of 513', or 'larger from 1, smaller from 513, larger from
-    4,097'.
+    """Return 'smaller at every context up to 131,072', 'smaller from a context of 513', or 'larger
+    from 1, smaller from 513, larger from 4,097'.
     """
     words = _WORDS[crossing.figure]
     ranges = [(context, words[sign]) for context, sign in crossing.ranges]
@@ -326,7 +329,9 @@ def _ranges_text(crossing: Cheaper) -> str:
         # where two lines cross, the figures may be equal at one context
         ranges = [(context, words[sign]) for context, sign in crossing.ranges if sign]
     context, word = ranges[-1]
-    if len(ranges) <= 2:
+    if len(ranges) == 1:
+        return f"{word} at every context up to {count(crossing.limit)}"
+    if len(ranges) == 2:
         return f"{word} from a context of {count(context)}"
     return ", ".join(f"{word} from {count(context)}" for context, word in ranges)
 

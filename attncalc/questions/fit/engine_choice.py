@@ -112,12 +112,12 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
         option, value = words.placed
         fields = [field for field, known in names.items() if known.name == option]
         found |= {field: value for field in fields if field not in options}
-    shown = " ".join(f"{names[field].name} {value}" for field, value in found.items())
+    # the heading has the engine
+    shown = [f"{names[field].name} {value}" for field, value in found.items() if field != "engine"]
     title = "LM Studio" if _is_lm_studio(options) else "Ollama"
-    return (
-        found,
-        f"{shown}: as {title} runs {model}; --engine {DEFAULT_ENGINE} runs it as released.",
-    )
+    if not shown:
+        return found, f"--engine {engine}: as {title} runs it."
+    return found, f"{' '.join(shown)}: as {title} runs it."
 
 
 def _runner_of_ollama() -> tuple[str, LaunchWords]:
@@ -246,12 +246,11 @@ def _note_on_defaults(engine: str | None, weights_dtype: str | None, gpu: Gpu | 
         return ""
     verb = "are the defaults" if len(names) == 2 else "is the default"
     place = "CPU" if gpu and gpu.is_cpu else "GPU"
-    others = []
     if weights_dtype:
-        others.append("--quants lists other types")
-    if engine:
-        others.append(f"--engine {DEFAULT_ENGINE} is vLLM's answer, with the weights as released")
-    return f"{' and '.join(names)} {verb} on this {place}. {'; '.join(others)}."
+        other = "--quants lists other types"
+    else:
+        other = f"--engine {DEFAULT_ENGINE} is vLLM's answer"
+    return f"{' and '.join(names)} {verb} on this {place}. {other}."
 
 
 def _lacking(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | None) -> str:
