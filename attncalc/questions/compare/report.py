@@ -281,7 +281,9 @@ def _crossovers_text(crossovers: _Crossovers, *, only_crossing: bool = False) ->
     """
     notes = []
     for names, found in crossovers:
-        named = [one for one in found if len(one.ranges) > 1 or not only_crossing]
+        named = found
+        if only_crossing:
+            named = [one for one in found if len(one.ranges) > 1]
         if named:
             notes.append(_cheaper_note(names, named))
     return "\n".join(notes)
