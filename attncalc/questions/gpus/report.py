@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...config.gpus import OTHER_MEMORIES
 from ...hardware import Gpu
+from ...model import plural
 from ...quantity import quantity
 from ...show.figures import FigureRow, FigureRows
 from ...show.report import (
@@ -100,7 +102,13 @@ def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = F
     )
 
 
-def gpu_report(gpu: Gpu) -> Report:
+def gpu_report(gpu: Gpu, *, full: bool = False) -> Report:
+    """Return one GPU; with `full` its notes and sources are on the screen too."""
+    notes = (*gpu.notes, *(f"Source: {source}" for source in gpu.sources))
+    shown = [note for note in gpu.notes if note.startswith(OTHER_MEMORIES)]
+    parts = [plural(len(gpu.sources), "source")]
+    if len(shown) < len(gpu.notes):
+        parts.insert(0, plural(len(gpu.notes) - len(shown), "note"))
     figures = gpu_figures(gpu)
     peaks = [figure for figure in figures if figure.unit == FLOP_PER_SECOND]
     ridges = [figure for figure in figures if figure.unit == NO_UNIT]
@@ -131,8 +139,9 @@ def gpu_report(gpu: Gpu) -> Report:
                 )
             ),
         ),
-        (*gpu.notes, *(f"Source: {source}" for source in gpu.sources)),
+        notes,
         rows=rows_of(layers),
+        shown_notes=notes if full else (*shown, f"--full shows {' and '.join(parts)}."),
     )
 
 

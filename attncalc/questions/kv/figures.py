@@ -127,7 +127,7 @@ def _weights(model: ModelSpec, workload: Workload) -> Given:
     held = weights(model, in_dtype=workload.dtype, weights_dtype=released_dtype(model))
     if held.dtype == AS_STORED:
         label = "weights as stored"
-    elif workload.dtype is None:
+    elif workload.dtype is None and not model.assumed:
         label = f"weights in {held.dtype}, as released"
     else:
         label = f"weights in {held.dtype}"
