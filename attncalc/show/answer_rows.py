@@ -69,6 +69,7 @@ class AnswerColumn(NamedTuple):
     unit: str = ""
     align: Literal["left", "right"] = "right"
     missing: str = "-"  # what a cell without a value says
+    drop: int = 0  # when a screen without room leaves it out, as in `Column`
 
     def cells(self, values: Sequence[Any]) -> tuple[str, list[str]]:
         """Return the multiple of the unit in which all values are, '' without one, and the values
@@ -85,9 +86,9 @@ class AnswerColumn(NamedTuple):
         return unit, texts
 
 
-def text_column(name: str, header: str) -> AnswerColumn:
+def text_column(name: str, header: str, drop: int = 0) -> AnswerColumn:
     """Return a column of words."""
-    return AnswerColumn(name, header, str, align="left")
+    return AnswerColumn(name, header, str, align="left", drop=drop)
 
 
 def answer_table(rows: Sequence[Row], columns: Iterable[AnswerColumn]) -> Table:
@@ -96,7 +97,7 @@ def answer_table(rows: Sequence[Row], columns: Iterable[AnswerColumn]) -> Table:
     for column in columns:
         unit, texts = column.cells([row[column.name] for row in rows])
         header = f"{column.header}\n{unit}" if unit else column.header
-        filled.append((Column(header, column.align), texts))
+        filled.append((Column(header, column.align, column.drop), texts))
     return column_table(filled)
 
 

@@ -100,6 +100,8 @@ def times(quotient: Ratio, digits: int = 1) -> str:
 class Column(NamedTuple):
     header: str = ""  # its lines above the cells; "" for none
     align: Literal["left", "right"] = "right"  # 'right' for numbers, 'left' for words
+    # When a screen without room leaves the column out: 1 is the first one; 0 stays
+    drop: int = 0
 
 
 LABEL = Column(align="left")
@@ -270,12 +272,14 @@ def rows_of(
     )
 
 
-def unit_column(name: str, numbers: Sequence[int], unit: str) -> tuple[Column, list[str]]:
+def unit_column(
+    name: str, numbers: Sequence[int], unit: str, drop: int = 0
+) -> tuple[Column, list[str]]:
     """Return a column of figures in one unit, which its header shows below `name`, and the
     cells.
     """
     unit_name, cells = column(numbers, unit)
-    return Column(f"{name}\n{unit_name}" if name else unit_name), cells
+    return Column(f"{name}\n{unit_name}" if name else unit_name, drop=drop), cells
 
 
 def column_table(

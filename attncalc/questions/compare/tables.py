@@ -18,6 +18,14 @@ _VARIANT_COLUMNS = {
     "flops_decode": "decode",
     "decode_flop_per_byte": "decode\nFLOP\n/byte",
 }
+# The order in which a narrow screen leaves figures out: what it has last is read most.
+_DROP = {
+    "kv_cache_ratio": 1,
+    "decode_flop_per_byte": 2,
+    "flops_prefill": 3,
+    NO_WINDOW_FULL: 4,
+    "params_attention": 5,
+}
 # The figures that depend on the context: one table each, if there are several contexts.
 _ACROSS = ("kv_cache", "flops_prefill", "flops_decode", "decode_flop_per_byte")
 # Headers of the figures that do not, or only in models with windows.
@@ -155,11 +163,12 @@ def _columns(rows: Sequence[Row], headers: Mapping[str, str]) -> Iterator[tuple[
         if not any(figure.quantity for figure in figures):
             continue
         if FIGURES[key].ratio:
-            yield Column(header), _ratio_cells(figures)
+            yield Column(header, drop=_DROP.get(key, 0)), _ratio_cells(figures)
         elif figures[0].unit == NO_UNIT:
             yield Column(header), [figure.human for figure in figures]
         else:
-            yield unit_column(header, [figure.whole for figure in figures], figures[0].unit)
+            sizes = [figure.whole for figure in figures]
+            yield unit_column(header, sizes, figures[0].unit, _DROP.get(key, 0))
 
 
 def _cells(figures: Sequence[Figure]) -> tuple[str, list[str]]:

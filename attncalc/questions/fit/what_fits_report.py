@@ -164,15 +164,17 @@ _COLUMNS_OF_MODELS = (
     AnswerColumn("params", "params", lambda number: f"{number / 10**9:.1f}B"),
     text_column("weights_dtype", "weights"),
     AnswerColumn("needed_high", "needs at\nmost GiB", gib),
-    AnswerColumn("max_context", "context,\nat least"),
-    AnswerColumn("max_batch", "requests,\nat least"),
+    AnswerColumn("max_context", "context,\nat least", drop=2),
+    AnswerColumn("max_batch", "requests,\nat least", drop=1),
 )
 
 
 def _table_of_models(rows: Sequence[Row], *, more: str) -> Table:
     columns = [*_COLUMNS_OF_MODELS]
     if any(row[_RATE.name] for row in rows):
-        columns.append(AnswerColumn(_RATE.name, "tokens/s,\nat most", lambda rate: f"{rate:,.0f}"))
+        columns.append(
+            AnswerColumn(_RATE.name, "tokens/s,\nat most", lambda rate: f"{rate:,.0f}", drop=3)
+        )
     table = answer_table(rows, columns)
     if more:
         last = (more, *("" for _ in columns[1:]))

@@ -163,7 +163,7 @@ def _main_table(counted: Flops) -> Table:
     columns = (
         (LABEL, [label for label, _ in rows]),
         unit_column("", values, FLOP),
-        (Column("FLOP"), [count(value) for value in values]),
+        (Column("FLOP", drop=1), [count(value) for value in values]),
         (Column("share"), shares),
     )
     return column_table(columns, strong=frozenset({0}))

@@ -57,7 +57,7 @@ def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = F
     gpus = sorted(gpus, key=SORT_KEYS[sort], reverse=True) if sort else gpus
     memory, memory_cells = unit_column("memory", [gpu.memory for gpu in gpus], BYTES)
     fp8, fp8_cells = unit_column(
-        "fp8", [dict(gpu.flops).get("fp8", 0) for gpu in gpus], FLOP_PER_SECOND
+        "fp8", [dict(gpu.flops).get("fp8", 0) for gpu in gpus], FLOP_PER_SECOND, drop=2
     )
     columns = (
         (Column("name", "left"), [gpu.name for gpu in gpus]),
@@ -78,7 +78,10 @@ def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = F
                 for gpu, cell in zip(gpus, fp8_cells, strict=True)
             ],
         ),
-        (Column("FLOP\n/byte"), [number(float(gpu.ridge(_dtype_16_bit(gpu)))) for gpu in gpus]),
+        (
+            Column("FLOP\n/byte", drop=1),
+            [number(float(gpu.ridge(_dtype_16_bit(gpu)))) for gpu in gpus],
+        ),
     )
     layers = tuple((gpu_facts(gpu), gpu_figures(gpu)) for gpu in gpus)
     return Report(

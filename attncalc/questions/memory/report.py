@@ -128,7 +128,7 @@ def _peak_columns(layer: LayerActivations) -> list[tuple[Column, list[str]]]:
     return [
         (Column("kernel", "left"), [", ".join(names) for names in kernels.values()]),
         unit_column("peak", sizes, BYTES),
-        (Column("B"), list(map(count, sizes))),
+        (Column("B", drop=1), list(map(count, sizes))),
         (Column("peak during", "left"), [moment for _, moment in kernels]),
     ]
 
