@@ -150,7 +150,12 @@ def narrowed(table: Table, width: int) -> tuple[Table, list[str]]:
         )
     if _width(shown) > width:
         return table, []
-    return shown, [columns[i].header.replace("\n/", "/").replace("\n", " ") for i in left_out]
+    return shown, [_in_one_line(columns[i].header) for i in left_out]
+
+
+def _in_one_line(header: str) -> str:
+    """Return a header: 'replicas' of two lines with a hyphen, 'FLOP/byte', 'KV cache GiB'."""
+    return header.replace("-\n", "").replace("\n/", "/").replace("\n", " ")
 
 
 def _width(table: Table) -> int:
