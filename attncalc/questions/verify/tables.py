@@ -27,7 +27,7 @@ def measured_peaks_table(checks: Sequence[Check], source: str) -> Iterator[Table
     peaks = [check for check in measured if not _is_folded(check, measured)]
     if not peaks:
         return
-    groups = groups_of(peaks)
+    groups = tuple(dict.fromkeys(peak.of for peak in peaks))
     several = len(groups) > 1
     more_columns, cells = _peak_cells(peaks, source)
     columns = [Column("" if several else groups[0], "left"), *more_columns]
