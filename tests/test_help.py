@@ -72,7 +72,8 @@ def test_names_of_options_are_above_their_help_on_a_narrow_screen(
 def test_help_of_a_question_about_one_model_is_one_short_list(ask: Ask, command: str) -> None:
     brief = ask(command, "--help").out
     assert re.findall(r"^(\S.*):$", brief, re.MULTILINE) == ["Arguments", "Options"]
-    assert len(brief.splitlines()) <= 26
+    # within 24 rows with the prompt; flops has three more options
+    assert len(brief.splitlines()) <= (25 if command == "flops" else 23)
     whole = ask(command, "--help", "all").out
     headings = re.findall(r"^(\S.*):$", whole, re.MULTILINE)
     assert headings == ["Arguments", "Options", "Model", "Workload", "Output"]

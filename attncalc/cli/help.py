@@ -138,7 +138,8 @@ def write_options(command: Any, ctx: Any, formatter: Any, topics: frozenset[str]
         known = dict.fromkeys(_heading_of(command, param) for param in command.params)
         known.pop("Arguments", None)
         text = f"--help all lists {left_out} more options."
-        if len(known) > 1:
+        # a short list stays within a screen
+        if len(known) > 1 and len(shown) > _SHORT:
             listed = ", ".join(map(_topic_of, known))
             text = f"{text} --help TOPIC lists those of a topic ({listed})."
         formatter.write("\n".join(["", *wrapped(text, "", formatter.width), ""]))
