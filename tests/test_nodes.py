@@ -202,5 +202,8 @@ def test_an_option_of_the_engine_that_is_not_computed_is_said_to_be_so(ask: Ask)
     asked = ("fit", "gpt2", "--gpu", "h100", "--engine", "vllm")
     error = ask(*asked, "--attention-backend", "FLASHINFER").error
     assert error.startswith("error: --attention-backend of vLLM is not computed")
+    # without --engine, that of the engine that has it computed
+    chosen = ask(*asked[:-2], "--attention-backend", "triton").out
+    assert "--engine sglang is chosen: vLLM's --attention-backend is not computed." in chosen
     other = ask(*asked, "--chunked-prefill-size", "4096").error
     assert other.startswith("error: --chunked-prefill-size has no effect on engine vllm")

@@ -11,6 +11,7 @@ from ...config import load
 from ...config.gpus import gpus_of
 from ...config.presets import ollama_name, preset_of, with_file_type
 from ...engines import DEFAULT_ENGINE, ENGINES, RUNNERS, find_engine, is_runner
+from ...engines.arguments import arguments_of
 from ...engines.engine import AUTO
 from ...engines.launch import LM_STUDIO
 from ...engines.pasted import LaunchWords
@@ -203,10 +204,11 @@ def _default_engine(
         if choice.engine == of_kind:
             return choice.engine, ""
         title = find_engine(choice.engine).title
-        return (
-            choice.engine,
-            f"--engine {choice.engine} is chosen: only {title} has {choice.option}.",
-        )
+        reason = f"only {title} has {choice.option}"
+        usual = find_engine(of_kind)
+        if choice.option in arguments_of(of_kind, usual.title, None).by_name:
+            reason = f"{usual.title}'s {choice.option} is not computed"
+        return choice.engine, f"--engine {choice.engine} is chosen: {reason}."
     if options.get("weights_dtype") in FILE_TYPES or is_gguf or (gpu and _is_only_host(gpu)):
         return _FILES, ""
     if options.get("kv_memory") is not None or of_kind == DEFAULT_ENGINE:
