@@ -331,3 +331,6 @@ def test_only_full_explains_the_contexts_from_which_scores_cost_more(ask: Ask) -
     crossing = "scores cost more than projections from a context of = "
     assert crossing not in ask("flops", "gpt2", "--explain").out
     assert crossing in ask("flops", "gpt2", "--explain", "--full").out
+    # the sum of the only group of layers is no news
+    assert "all, decoder" not in ask("flops", "gpt2", "--explain").out
+    assert "all, local" in ask("flops", "gemma3-27b", "--explain").out

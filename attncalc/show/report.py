@@ -194,6 +194,8 @@ class Report(NamedTuple):
     has_answers: bool = False
     # names of figures that --explain leaves out, as the screen does
     unexplained: frozenset[str] = frozenset()
+    # those of layer groups that it leaves out
+    unexplained_of_layers: frozenset[str] = frozenset()
 
     @property
     def picture(self) -> Picture | None:
@@ -242,9 +244,10 @@ class Report(NamedTuple):
         """
         seen: set[tuple[str, str]] = set()
         figures = []
-        for figure in (
-            one for one in (*self.all_figures, *self.terms) if one.name not in self.unexplained
-        ):
+        for figure in (*self.all_figures, *self.terms):
+            is_left_out = bool(figure.of) and figure.name in self.unexplained_of_layers
+            if figure.name in self.unexplained or is_left_out:
+                continue
             key = (figure.formula.text, figure.formula.substituted)
             if figure.formula.symbols and len(figure.formula.cells) > 1 and key not in seen:
                 figures.append(figure)
