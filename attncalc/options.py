@@ -184,7 +184,7 @@ class Option:
         parser: what its text means; None for a value that is taken as it is: a flag, or the name of
             a model or GPU.
         is_axis: whether it takes a list of values in a sweep.
-        is_common: whether `-h` shows it; `--help` shows all.
+        is_common: whether `--help` shows it; `--help all` shows all.
         is_repeated: whether it may be given several times.
         needs_gpu: whether it has no meaning without --gpu.
         field: what follows the name of the field that an engine computes with: 'int = 0'. None if

@@ -337,13 +337,15 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
     that unit.
 
     The unit is the largest in which the smallest number is at least 1, or a larger one if another
-    number would reach a million. All numbers have the same number of digits after the decimal
-    point.
+    number would reach a million. Parameters are in millions if one number is: 'thousand' is no unit
+    for 936 M. All numbers have the same number of digits after the decimal point.
     """
     whole = [int(number) for number in numbers]
     smallest = min(filter(None, whole), default=0)
     largest = max(whole, default=0)
     multiples = [(name, int(size)) for name, size in SCALES[unit].items()]
+    if unit == PARAMS and largest >= 10**6:
+        multiples = [(name, size) for name, size in multiples if size >= 10**6]
     large = [(name, size) for name, size in multiples if largest < size * 10**6] or multiples[:1]
     name, factor = next((multiple for multiple in large if smallest >= multiple[1]), large[-1])
     is_whole = factor < GIB and all(number % factor == 0 for number in whole)

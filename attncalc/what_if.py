@@ -433,6 +433,19 @@ def _missing_sizes(wanted: Mapping[str, int | None]) -> AttncalcError:
     )
 
 
+def _widths_of(heads: int, head_dim: int | None, d_model: int | None) -> tuple[int, list[str]]:
+    """Return d_model, and what is assumed: each of the widths of the model and of a head follows
+    from the other.
+    """
+    if d_model is None:
+        assert head_dim is not None  # one of the two is known
+        width = heads * head_dim
+        return width, [f"d_model {count(width)} (heads x head_dim)"]
+    if head_dim is None and d_model % heads == 0:
+        return d_model, [f"heads of {d_model // heads} (--d-model / --heads)"]
+    return d_model, []
+
+
 def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     """Return the keys of a model file for a decoder that is given by its sizes alone.
 
@@ -451,11 +464,8 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
         raise _missing_sizes(
             {"--layers": layers, "--heads": heads, "--head-dim or --d-model": head_dim or d_model}
         )
-    assumed = ["RMSNorm, no biases"]
-    if d_model is None:
-        assert head_dim is not None  # one of the two is known
-        d_model = heads * head_dim
-        assumed.append(f"d_model {count(d_model)} (heads x head_dim)")
+    d_model, of_widths = _widths_of(heads, head_dim, d_model)
+    assumed = ["RMSNorm, no biases", *of_widths]
     d_ff = sizes.get("d_ff", 4 * d_model)
     is_gated = d_ff != 4 * d_model
     assumed.append(

@@ -70,11 +70,8 @@ def test_the_screen_and_json_name_the_first_context(ask: Ask) -> None:
     # 327,680 B per token, against 10 layers of 8,192 B per token and 52 of 1,024 tokens:
     # 327,680 T > 81,920 T + 52 * 1,024 * 8,192 from T = 436,207,616 / 245,760 = 1,774.9
     models = ("llama2-70b", "gemma3-27b", "-c", "4096")
-    note = (
-        "gemma3-27b against llama2-70b: its KV cache is smaller from a context of 1,775; its "
-        "decode step takes fewer"
-    )
-    assert note in " ".join(ask("compare", *models).out.split())
+    note = "gemma3-27b against llama2-70b: its KV cache is smaller from a context of 1,775."
+    assert note in ask("compare", *models).out.splitlines()
     kv, _ = ask("compare", *models, "--json").document["crossovers"]
     assert kv["ranges"] == [
         {"context": 1, "cheaper": "llama2-70b"},
@@ -102,5 +99,18 @@ def test_a_kind_that_is_named_is_compared_with_the_released_one(ask: Ask) -> Non
     assert [sign_at([load("gpt2"), linear], "flops_decode", of_step - i) for i in (0, 2)] == [1, -1]
 
 
+def test_a_model_that_is_cheaper_at_every_context_has_no_sentence_above_the_table(ask: Ask) -> None:
+    answer = ask("compare", "llama2-70b", "gpt2", "--json").document
+    assert [one["ranges"][1:] for one in answer["crossovers"]] == [[], []]
+    assert "gpt2 against llama2-70b" not in ask("compare", "llama2-70b", "gpt2").out
+
+
 def test_one_model_has_no_crossovers(ask: Ask) -> None:
     assert ask("compare", "gpt2", "--json").document["crossovers"] == []
+
+
+def test_the_screen_defines_flop_per_byte_and_has_no_second_ratio(ask: Ask) -> None:
+    for models in (("gpt2",), ("gpt2", "llama2-70b")):
+        screen = " ".join(ask("compare", *models).out.split())
+        assert "decode FLOP/byte: the FLOPs of a decode step, divided by the bytes of" in screen
+        assert "score FLOP" not in screen

@@ -82,7 +82,7 @@ def test_the_screen_has_models_down_and_contexts_across(ask: Ask) -> None:
         == "batch 1, 3 contexts from 4,096 to 131,072, prefill and one decode step"
     )
     assert answer.startswith(
-        "gemma3-27b against llama2-70b: its KV cache is smaller from a context of 1,775;"
+        "gemma3-27b against llama2-70b: its KV cache is smaller from a context of 1,775."
     )
     rows = [line.split() for line in table.splitlines()]
     assert rows[0] == ["KV", "cache,", "MiB", "4,096", "32,768", "131,072"]

@@ -25,7 +25,7 @@ PRESETS = REPOSITORY / "presets"
 # Presets that must not disappear. A new preset need not be added here.
 REQUIRED = {
     "transformer-base",
-    "transformer-large",
+    "transformer-big",
     "bert-base",
     "bert-large",
     "gpt2",

@@ -313,3 +313,24 @@ def test_the_scores_of_one_token_can_cost_more_than_its_projections() -> None:
     model = ModelSpec("m", "m", (Stack("decoder", (Layers("layers", 1, attention=kind),), 1),))
     assert crossover(model, Workload.decode(1, 9)) == 1
     assert crossover(model, Workload.prefill(1, 9)) == 1
+
+
+def test_table_1_has_the_papers_count_beside_the_flops(ask: Ask) -> None:
+    # n = d = 512: n^2 d = 134,217,728, and 2 products of 2 FLOP per multiply-add: 536.9 MFLOP
+    lines = ask("flops", "transformer-base", "--full").out.splitlines()
+    row = next(line.split() for line in lines if line.startswith("  self-attention"))
+    assert row == ["self-attention", "n^2", "d", "134.22", "536.9", "1", "1"]
+    model = load("transformer-base")
+    types = layer_types(model, Workload.prefill(1, 512, source=512))
+    counts = [types.self_attention, types.recurrent, types.convolutional, types.restricted]
+    assert [one.terms for one in counts] == [512**3, 512**3, 3 * 512**3, 128 * 512**2]
+    assert [int(one.flops) // int(one.terms or 1) for one in counts] == [4, 4, 2, 4]
+
+
+def test_only_full_explains_the_contexts_from_which_scores_cost_more(ask: Ask) -> None:
+    crossing = "scores cost more than projections from a context of = "
+    assert crossing not in ask("flops", "gpt2", "--explain").out
+    assert crossing in ask("flops", "gpt2", "--explain", "--full").out
+    # the sum of the only group of layers is no news
+    assert "all, decoder" not in ask("flops", "gpt2", "--explain").out
+    assert "all, local" in ask("flops", "gemma3-27b", "--explain").out

@@ -305,8 +305,9 @@ def test_every_command_has_a_page_with_a_screen(command: str) -> None:
 
 
 def options_of(command: str) -> set[str]:
+    asked = f"attncalc {command} --help all" if command else "attncalc --help"
     # a name that help wraps at its hyphen
-    whole = re.sub(r"-\n +", "-", printed(f"attncalc {command} --help"))
+    whole = re.sub(r"-\n +", "-", printed(asked))
     return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", whole)) - {"--help"}
 
 

@@ -50,7 +50,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("toy")
 def test_a_declared_question_is_a_command(ask: Ask) -> None:
-    assert "--toy-size N" in ask("toy", "--help").out
+    assert "--toy-size N" in ask("toy", "--help", "all").out
     assert ask("toy", "gpt2", "--toy-size", "3").code == 0
     assert "A toy." in ask("--help").out
 

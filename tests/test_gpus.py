@@ -487,8 +487,13 @@ def test_the_screens_of_all_gpus_and_of_one(ask: Ask) -> None:
     assert marketed[1] == "14.90*"  # 16 * 10^9 bytes
     answer = ask("gpus", "h100")
     assert "NVIDIA H100 80GB SXM  h100-80gb" in answer.out
-    assert "Source: https://www.nvidia.com/en-us/data-center/h100/" in answer.out
     assert "84,932,558,848 B" in answer.out
+    assert answer.out.endswith("--full shows 1 note and 4 sources.\n")
+    source = "Source: https://www.nvidia.com/en-us/data-center/h100/"
+    assert source in ask("gpus", "h100", "--full").out
+    # m3 is one of three, and the screen names the others
+    assert "Sold with other memories too: m3-8gb, m3-16gb." in ask("gpus", "m3").out
+    assert ask("gpus", "--full").error.startswith("error: --full shows one GPU\n")
 
 
 def test_json_has_the_same_shape_for_all_gpus_and_for_one(ask: Ask) -> None:

@@ -1,6 +1,7 @@
 """Activation memory, compared with the peaks that torch's profiler measured."""
 
 import pytest
+from asking import Ask
 from tables import each
 
 from attncalc import Grouped, Layers, Mask, ModelSpec, Stack, Workload, activations, load
@@ -216,3 +217,11 @@ def test_cross_attention_computes_the_sources_keys_once() -> None:
     later = activations(model, Workload.decode(1, 5, source=1500))[1].peaks["flash"]
     assert {t.name: int(t.size) for t in first.tensors}["k"] == 1500 * 1280 * 2
     assert "k" not in {t.name for t in later.tensors}
+
+
+def test_kernels_with_the_same_peak_share_a_row(ask: Ask) -> None:
+    # math holds 12 heads x 1,024 x 1,024 scores; the others only the output and its projection
+    rows = ask("memory", "gpt2").out.splitlines()
+    assert [line.split()[:3] for line in rows if "15.00" in line] == [
+        ["flash,", "efficient,", "cudnn"]
+    ]

@@ -33,7 +33,7 @@ from attncalc.questions import QUESTIONS
             "have it",
         ),
         ("params gpt2 --plot x.png", "no such option: --plot", "have it"),
-        ("kv gpt2 h100", "unexpected argument: h100", "'attncalc kv --help' lists all options"),
+        ("kv gpt2 h100", "unexpected argument: h100", "'attncalc kv --help all' lists all options"),
         ("kv gpt2 --context 0", "--context: '0' is not a whole number", "write digits"),
         ("kv gpt2 -o kv.png", "no output format has the suffix '.png'", ""),
         ("compare --layers 32 --heads 32 --head-dim 128 -c 2048", "a model is required", ""),

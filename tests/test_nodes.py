@@ -166,3 +166,44 @@ def test_a_node_has_no_more_ranks_than_there_are(ask: Ask) -> None:
     assert results(ask(*asked, "8", "--json"))["min_gpus"] == 1
     planned = ask("plan", "qwen3-8b", "--gpu", "h200", "--users", "5", *asked[-1:], "8")
     assert planned.code == 0
+
+
+def test_replicas_of_sglang_that_fill_several_nodes_are_a_server_on_each(ask: Ask) -> None:
+    """Two replicas of 8 GPUs are two nodes: SGLang starts no replicas of one server on two."""
+    asked = ("fit", "deepseek-v3", "--gpu", "h200", "--engine", "sglang", "--tp", "8", "--dp")
+    screen = ask(*asked, "2").out
+    assert screen.count("python -m sglang.launch_server") == 2
+    assert "# on node 1\n" in screen
+    assert "--dp-size" not in screen
+    screen = ask("fit", "qwen3-8b", "--gpu", "h200", "--engine", "sglang", "--dp", "32").out
+    assert screen.count("--dp-size 8") == 2
+    assert "# on node 3 as on node 0\n" in screen
+
+
+def test_vllm_does_not_start_on_a_gpu_before_compute_capability_7(ask: Ask) -> None:
+    answer = ask("fit", "gpt2", "--gpu", "gtx-1060-6gb", "--engine", "vllm")
+    assert answer.code == 1
+    assert answer.out.startswith(
+        "DOES NOT START: vLLM needs a GPU of compute capability 7.0 or more, and NVIDIA\n"
+        "  GeForce GTX 1060 6GB has 6.1."
+    )
+    assert ask("fit", "gpt2", "--gpu", "v100", "--engine", "vllm").code == 0  # 7.0
+
+
+def test_mtp_on_a_model_without_such_layers_is_a_warning(ask: Ask) -> None:
+    method = ("--speculative-config", '{"method": "mtp"}')
+    asked = ("--gpu", "8xh200", "--tp", "8", "--engine", "vllm", *method)
+    warning = "warning: no layers for multi-token prediction are known of this model"
+    assert warning in ask("fit", "qwen3-8b", *asked).out
+    assert warning not in ask("fit", "glm-4.5-air", *asked).out
+
+
+def test_an_option_of_the_engine_that_is_not_computed_is_said_to_be_so(ask: Ask) -> None:
+    asked = ("fit", "gpt2", "--gpu", "h100", "--engine", "vllm")
+    error = ask(*asked, "--attention-backend", "FLASHINFER").error
+    assert error.startswith("error: --attention-backend of vLLM is not computed")
+    # without --engine, that of the engine that has it computed
+    chosen = ask(*asked[:-2], "--attention-backend", "triton").out
+    assert "--engine sglang is chosen: vLLM's --attention-backend is not computed." in chosen
+    other = ask(*asked, "--chunked-prefill-size", "4096").error
+    assert other.startswith("error: --chunked-prefill-size has no effect on engine vllm")

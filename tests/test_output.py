@@ -123,7 +123,7 @@ def test_every_format_renders_and_no_suffix_has_two_formats() -> None:
 
 def test_help_and_errors_list_the_formats(ask: Ask) -> None:
     listed = ", ".join(FORMATS)
-    assert listed in " ".join(ask("kv", "--help").out.split())
+    assert listed in " ".join(ask("kv", "--help", "all").out.split())
     answer = ask("kv", "gpt2", "--format", "jsn")
     assert (
         answer.err
@@ -329,7 +329,7 @@ def test_a_terminal_gets_the_lines_of_plain_text_with_emphasis(ask: Ask) -> None
 
 
 def test_help_is_as_narrow_as_the_terminal() -> None:
-    for command in ("--help", "fit --help", "sweep -h"):
+    for command in ("--help", "fit --help all", "sweep -h"):
         lines = on_a_terminal(command, COLUMNS="40").splitlines()
         assert [line for line in lines if len(line) > 40 and " " in line] == []
 

@@ -197,7 +197,7 @@ def test_a_repository_belongs_to_one_preset_and_is_a_model() -> None:
 
 def test_every_released_preset_names_a_repository() -> None:
     without = {preset.name for preset in presets() if not preset.repositories}
-    assert without == {"gpt3", "transformer-base", "transformer-large"}
+    assert without == {"gpt3", "transformer-base", "transformer-big"}
 
 
 def test_the_family_is_the_letters_that_a_name_starts_with() -> None:
@@ -340,6 +340,6 @@ def test_the_config_of_a_preset_is_read_as_its_model() -> None:
         "gpt3",
         "qwen3-omni-30b-a3b",
         "transformer-base",
-        "transformer-large",
+        "transformer-big",
         "whisper-large-v3",
     ]

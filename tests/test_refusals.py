@@ -126,7 +126,7 @@ def test_the_tip_of_an_option_without_a_value_is_its_meaning(ask: Ask) -> None:
 
 @pytest.mark.parametrize("arguments", [("kv", "gpt2", "h100"), ("kv", "gpt2", "--zzzzzzzz")])
 def test_the_tip_names_the_help_of_the_command(ask: Ask, arguments: tuple[str, ...]) -> None:
-    assert ask(*arguments).err.endswith("tip: 'attncalc kv --help' lists all options\n")
+    assert ask(*arguments).err.endswith("tip: 'attncalc kv --help all' lists all options\n")
 
 
 @pytest.mark.parametrize(

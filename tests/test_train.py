@@ -791,25 +791,45 @@ def test_the_commands_of_the_page_fit_on_a_screen(ask: Ask) -> None:
         assert max(map(len, lines)) <= 80, command
 
 
+def sizes_on_screen(screen: str) -> list[tuple[str, int]]:
+    """Return the label and the bytes of the rows that are no parts of another row."""
+    rows = re.findall(r"(?m)^  (\w.*?)  +[\d,.]+ [KMG]iB +([\d,]+) B$", screen)
+    return [(label, int(size.replace(",", ""))) for label, size in rows]
+
+
+def test_the_rows_above_what_is_allocated_add_up_to_it(ask: Ask) -> None:
+    for command in ("llama3-8b -c 8192", "mixtral-8x7b --gpu 8xh200 --fsdp --reference-model"):
+        screen = ask("train", *command.split(), "--full").out
+        sizes = sizes_on_screen(screen)
+        place = next(i for i, (label, _) in enumerate(sizes) if label == "allocated at the peak")
+        assert sum(size for _, size in sizes[:place]) == sizes[place][1]
+        parts = re.findall(r"(?m)^    \w.*?  +[\d,.]+ [KMG]iB +([\d,]+) B$", screen)
+        assert sum(int(size.replace(",", "")) for size in parts) in (0, dict(sizes)["activations"])
+
+
 @pytest.mark.parametrize(
     "command",
     [
-        "train gpt2 --full",
-        "train llama3-8b -c 8192",
+        "train gpt2",
         "train llama3.1-70b --gpu 8xh100 --zero 3",
         "train llama3.1-8b --gpu 24GB --lora r=16 --weights-dtype nf4 --recompute full",
-        "train mixtral-8x7b --gpu 8xh200 --fsdp --reference-model",
+        "train llama3.2-1b --gpu m3-max-64gb",
     ],
 )
-def test_the_rows_above_a_total_add_up_to_it(ask: Ask, command: str) -> None:
-    rows = re.findall(
-        r"(?m)^  ( *)(\w.*?)  +[\d,.]+ [KMG]iB +([\d,]+) B$", ask(*command.split()).out
+def test_tensors_and_what_is_outside_of_them_add_up_to_what_is_needed(
+    ask: Ask, command: str
+) -> None:
+    """Each of the two ends, in GiB of two decimals."""
+    screen = ask(*command.split()).out
+    tensors = sum(size for _, size in sizes_on_screen(screen)) / 2**30
+    outside, needed = (
+        [float(end) for end in re.findall(r"([\d.,]+) GiB", line.replace(",", ""))]
+        for line in screen.splitlines()
+        if line.startswith(("  outside the tensors", "  needed  "))
     )
-    sizes = [(label, int(size.replace(",", ""))) for indent, label, size in rows if not indent]
-    place = next(i for i, (label, _) in enumerate(sizes) if label == "allocated at the peak")
-    assert sum(size for _, size in sizes[:place]) == sizes[place][1]
-    parts = sum(int(size.replace(",", "")) for indent, _, size in rows if indent)
-    assert parts in (0, dict(sizes)["activations"])
+    for low_or_high in (0, 1):
+        assert tensors + outside[low_or_high] == pytest.approx(needed[low_or_high], abs=0.02)
+    assert "cuBLAS workspaces" not in screen
 
 
 def test_huge_numbers_are_answered_at_once(ask: Ask) -> None:

@@ -76,14 +76,17 @@ def test_an_exact_figure_has_its_base_unit(unit: str, text: str) -> None:
     ("numbers", "unit", "shown"),
     [
         ([1, 999_999], PARAMS, ("", ["1", "999,999"])),
-        # a million is too long: a larger unit for all
-        ([1, 10**6], PARAMS, ("thousand", ["0.0", "1,000.0"])),
+        # thousand is no unit for millions, but for smaller counts
+        ([1, 10**6], PARAMS, ("million", ["0.00", "1.00"])),
+        ([38_400, 936_000_000], PARAMS, ("million", ["0.04", "936.00"])),
+        # a million of a unit is too long: a larger one for all
+        ([10**6, 10**12], PARAMS, ("billion", ["0.0", "1,000.0"])),
         ([1000, 2000], PARAMS, ("thousand", ["1", "2"])),
         ([1000, 2500], PARAMS, ("thousand", ["1.00", "2.50"])),
         ([1000, 999_500], PARAMS, ("thousand", ["1.00", "999.50"])),
         ([1500, 999_999], PARAMS, ("thousand", ["1.50", "1,000.00"])),
         # one decimal from 1,000 of the unit
-        ([1500, 10**6], PARAMS, ("thousand", ["1.5", "1,000.0"])),
+        ([1500 * 10**6, 10**12], PARAMS, ("billion", ["1.5", "1,000.0"])),
         ([0, 1024], BYTES, ("KiB", ["0", "1"])),
         ([GIB, 2 * GIB], BYTES, ("GiB", ["1.00", "2.00"])),  # whole, but from 1 GiB with decimals
         ([1024**2, 3 * 1024**2], BYTES, ("MiB", ["1", "3"])),

@@ -12,6 +12,7 @@ from tables import each
 
 import attncalc
 from attncalc.errors import AttncalcError
+from attncalc.questions.fit.newest import released_in
 from attncalc.questions.fit.what_fits import find_what_fits
 
 GPU = "rtx-3060-laptop"
@@ -29,6 +30,26 @@ def test_models_that_fit_are_listed_the_largest_first(found: Any) -> None:
     generate = [name for name in attncalc.preset_names() if attncalc.load(name).main.has_cache]
     assert 15 < len(sizes) < found.models == len(generate)
     assert {need.verdict for need in found.needs} == {"fits"}
+
+
+def test_a_screen_lists_the_newest_models_first_and_names_the_largest_above(ask: Ask) -> None:
+    largest = find({"gpu": "h100"}).needs[0].resolved.request.model
+    heading, table, *_ = ask("fit", "--gpu", "h100").out.split("\n\n")
+    assert heading.startswith(f"FITS: up to {largest.title} in ")
+    names = [line.split()[0] for line in table.splitlines()[2:] if "older ones" not in line]
+    years = [released_in(name) for name in names]
+    assert years == sorted(years, reverse=True)
+    assert years[0] == 2026
+    # JSON has all models, the largest first
+    listed = ask("fit", "--gpu", "h100", "--json").document
+    assert listed["rows"][0]["model"] == largest.name
+
+
+def test_the_year_of_every_listed_model_is_known() -> None:
+    generate = [name for name in attncalc.preset_names() if attncalc.load(name).main.has_cache]
+    assert [name for name in generate if not released_in(name)] == []
+    # the longest start of a name decides
+    assert (released_in("deepseek-v3"), released_in("deepseek-v3.2")) == (2024, 2025)
 
 
 @each(

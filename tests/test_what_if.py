@@ -336,3 +336,16 @@ def test_an_indexer_picks_keys_of_the_whole_context(model: str) -> None:
     assert any(
         span.reach is None and span.label.startswith(("top", "blocks", "block")) for span in kept
     )
+
+
+def test_the_screen_says_what_other_heads_keep(ask: Ask) -> None:
+    changed = ask("kv", "gpt2", "--heads", "6").out
+    assert "--heads 6: each head keeps its width of 64; --head-dim sets it." in changed
+    assert "keeps its width" not in ask("kv", "gpt2", "--heads", "6", "--head-dim", "128").out
+    # 768 / 6 = 128
+    bare = ask("kv", "--layers", "12", "--heads", "6", "--d-model", "768").out
+    assert "heads of 128 (--d-model / --heads)" in " ".join(bare.split())
+
+
+def test_a_preset_has_its_former_name_too() -> None:
+    assert load("transformer-large") == load("transformer-big")

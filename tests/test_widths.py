@@ -15,6 +15,7 @@ from test_docs import printed, screens
 
 from attncalc.show.lists import list_lines, screen_width, wrapped
 from attncalc.show.report import LABEL, Column, Table
+from attncalc.show.text import narrowed, table_lines
 
 LOGS = Path(__file__).parent / "data" / "engine-logs"
 # What prints data or a picture, or needs torch.
@@ -239,3 +240,25 @@ def test_a_terminal_says_which_file_was_written(
     with contextlib.redirect_stderr(terminal):
         ask(*command.split(), "--force")
     assert terminal.getvalue() == f"wrote {command.rpartition(' ')[2]}\n"
+
+
+def test_a_narrow_screen_leaves_columns_out_before_a_table_becomes_a_list(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    screen = ask("compare", "llama2-70b").out
+    assert "  Left out at 60 columns: of MHA; decode FLOP/byte.\n" in screen
+    (row,) = [line.split() for line in screen.splitlines() if line.startswith("  GQA-8 *")]
+    assert row == ["GQA-8", "*", "8", "12.08", "320", "1,280", "582.75", "148.16"]
+    # a screen reader gets all
+    assert "of MHA: 0.125" in " ".join(ask("compare", "llama2-70b", "--plain").out.split())
+
+
+def test_columns_are_left_out_in_their_order_and_none_in_vain() -> None:
+    columns = (Column("name", "left"), Column("a" * 20, drop=2), Column("b" * 20, drop=1))
+    table = Table(columns, (("x", "1", "2"),))
+    assert table_lines(narrowed(table, 30)[0])[0].split() == ["name", "a" * 20]
+    assert narrowed(table, 30)[1] == ["b" * 20]
+    assert narrowed(table, 10)[1] == ["b" * 20, "a" * 20]
+    # without room for the name alone, the table is a list with all
+    assert narrowed(table, 5) == (table, [])

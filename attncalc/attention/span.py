@@ -11,7 +11,7 @@ from ..quantity import Constant, documented, exact_div, minimum
 from ..records import dataclass
 from ..workload import Mask, Run
 
-HALF = Constant(2, "half of all pairs: a token attends to those before it")
+HALF = Constant(2, "half of all pairs: a token attends to itself and to those before it")
 _BOTH_SIDES = Constant(2, "sides: tokens before and after")
 
 

@@ -34,7 +34,7 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 
 {chr(10).join(f"  {name:<8} {listed.help}" for name, listed in QUESTIONS.items())}
 
-'attncalc help COMMAND' shows its common options, 'attncalc COMMAND --help' all.
+'attncalc COMMAND --help' lists its common options, '--help all' all.
 """
 # The command that is no question: it serves them to agents.
 SERVER = "mcp"
@@ -65,8 +65,8 @@ class _Commands(Group):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        if args[:1] == ["help"]:  # -h lists the common options, and --help up to 360 lines
-            args = [*args[1:], "-h"] if args[1:] else []
+        if args[:1] == ["help"]:
+            args = self._help_of(ctx, args[1:])
         if len(args) > 1 and args[0] in _ALONE:
             words = truncate(" ".join(args[1:]), 100)
             tip = f"'attncalc {args[0]}' stands alone"
@@ -74,6 +74,16 @@ class _Commands(Group):
                 tip = f"'attncalc {args[1]} --help' shows the options of {args[1]}"
             raise AttncalcError(f"unexpected after {args[0]}: {words}", tip)
         return super().parse_args(ctx, args)
+
+    def _help_of(self, ctx: Any, words: list[str]) -> list[str]:
+        """Return the arguments for which 'help', 'help fit', 'help fit TOPIC' or 'help presets
+        show' stands.
+        """
+        if not words:
+            return []
+        if hasattr(self.get_command(ctx, words[0]), "commands"):
+            return [*words, "--help"]
+        return [words[0], "--help", *words[1:]]
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*QUESTIONS, SERVER]

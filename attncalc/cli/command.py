@@ -5,7 +5,6 @@ twice.
 import inspect
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
@@ -20,8 +19,8 @@ from ..errors import AttncalcError
 from ..options import Option, by_name, options_of
 from ..questions import QUESTIONS
 from ..questions.other_names import ALSO
-from ..show.lists import wrapped
 from ..units import hyphens, truncate
+from .help import Narrow, topics_of, without_topic, write_options, write_records
 
 # The environment variable by which a shell asks for completions.
 COMPLETE = "_ATTNCALC_COMPLETE"
@@ -52,7 +51,7 @@ def own_error(error: Exception) -> AttncalcError:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "attncalc"
-    tip = f"'{path} --help' lists all options"
+    tip = f"'{path} --help all' lists all options"
     extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message)
     if extra:
         words = truncate(extra[1].strip() or "' '", 100)
@@ -96,56 +95,18 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
     )
 
 
-class _Narrow:
-    """A command whose help is as narrow as the terminal, and breaks no option: typer's has 50
-    columns at least.
-    """
-
-    def format_usage(self, ctx: Any, formatter: Any) -> None:
-        from ..show.lists import screen_width
-
-        formatter.width = min(formatter.width, screen_width(sys.stdout) - 1)
-        super().format_usage(ctx, formatter)  # type: ignore[misc]
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        # typer's would break it within '--weights-dtype'
-        epilog = getattr(self, "epilog", None)
-        if epilog:
-            formatter.write("\n".join(["", *wrapped(f"  {epilog}", "  ", formatter.width), ""]))
-
-
-def write_records(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
-    """Write names with their help beside them, or below them if there is little room."""
-    width = formatter.width
-    longest = max(len(names) for names, _ in records)
-    has_room = width >= 64 or longest <= 8
-    start = min(30, longest) + 4 if has_room else 6
-    for names, text in records:
-        if len(names) > width - 4:
-            first, *opposite = re.split("(?<=/) ", names)
-        else:
-            first, *opposite = [names]
-        lines = [
-            line
-            for part in (f"  {first}", *(f"    {part}" for part in opposite))
-            for line in wrapped(part, "    ", width)
-        ]
-        beside = wrapped(" " * start + text, " " * start, width)
-        if has_room and beside and len(names) <= start - 4:
-            beside[0] = lines.pop().ljust(start) + beside[0].strip()
-        formatter.write("".join(f"{line}\n" for line in (*lines, *beside)))
-
-
-class Command(_Narrow, typer.core.TyperCommand):
+class Command(Narrow, typer.core.TyperCommand):
     """A command in which an option that takes one value may be given once, and [VALUE] may be
     omitted.
 
-    Its help has headings. `-h` lists the common options, `--help` all of them.
+    `-h` and `--help` list the common options. `--help all` lists all, below headings, and `--help
+    TOPIC` those of a heading.
     """
 
     def __init__(self, *values: Any, **settings: Any) -> None:
         super().__init__(*values, **settings)
-        self._is_brief = False
+        # the headings of its help that are asked for; None for its common options
+        self._topics: frozenset[str] | None = None
         # {an option's first name: the name by which it was typed}, if they differ
         self._typed: dict[str, str] = {}
         if COMPLETE in os.environ:
@@ -160,36 +121,13 @@ class Command(_Narrow, typer.core.TyperCommand):
                     param.shell_complete = complete  # type: ignore[assignment, method-assign]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        headings = getattr(self.callback, "headings", {})
-        rare = getattr(self.callback, "rare", ())
-        sections: dict[str, list[tuple[str, str]]] = {}
-        left_out = 0
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is None:
-                continue
-            if self._is_brief:
-                if param.name in rare:
-                    left_out += 1
-                    continue
-                record = _brief(param)
-            is_argument = param.param_type_name == "argument"
-            if is_argument:
-                heading = "Arguments"
-            else:
-                heading = headings.get(param.name or "", "Options")
-            sections.setdefault(heading, []).append(record)
-        for heading, records in sections.items():
-            with formatter.section(heading):
-                write_records(formatter, records)
-        if left_out:
-            formatter.write_paragraph()
-            formatter.write_text(f"--help lists {left_out} more options.")
+        write_options(self, ctx, formatter, self._topics)
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        self._is_brief = "-h" in args
         # in Python an argument may be a path
-        args = self._in_own_words([str(arg) for arg in args], ctx)
+        args, topic = without_topic([str(arg) for arg in args])
+        self._topics = topics_of(self, topic, ctx.command_path)
+        args = self._in_own_words(args, ctx)
         # MODEL is '[MODEL]' too
         options = [param for param in self.params if param.param_type_name == "option"]
         return super().parse_args(ctx, _with_omitted_values(args, _may_lack_values(options)))
@@ -390,25 +328,7 @@ def _value_apart(word: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     return (name, value)
 
 
-def _brief(param: Any) -> tuple[str, str]:
-    """Return an option or argument in one line: its shortest names, and the first sentence of its
-    help.
-    """
-    first_sentence = re.split(r"(?<! al)[.;] |\.$", re.sub(r" \([^()]*\)", "", param.help or ""))[0]
-    start = first_sentence.partition(": ")[0]
-    # 'Instead: measure time'
-    if len(start.split()) > 3:
-        first_sentence = start
-    if param.param_type_name != "option":
-        return param.metavar, first_sentence
-    short, long = (
-        [name for name in param.opts if name.startswith("--") == is_long][:1]
-        for is_long in (False, True)
-    )
-    return f"{', '.join((*short, *long))} {param.metavar or ''}".rstrip(), first_sentence
-
-
-class Group(_Narrow, typer.core.TyperGroup):
+class Group(Narrow, typer.core.TyperGroup):
     """A command with subcommands, in which an option that takes one value may be given once."""
 
     def helps(self) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ import typer
 
 from ..options import parsed
 from ..questions.inputs import each_size
+from ..questions.options import ShardedModelOptions
 from ..questions.question import Question
 from . import options as o
 from .command import App, Options, command_app
@@ -27,7 +28,8 @@ def command_of(question: Question) -> App:
     ask.__name__ = question.name
     ask.__annotations__ |= {"options": question.options, "screen": _screen_of(question)}
     app = command_app()
-    app.command()(ask)
+    # the last heading of an option is the one that it is below
+    app.command(headings={"Workload": (question.options,), "Model": (ShardedModelOptions,)})(ask)
     return app
 
 

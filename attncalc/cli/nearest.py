@@ -92,7 +92,7 @@ def tip_for_option(
     )
     if close:
         return f"did you mean '{own[close]}'?"
-    return f"'{path} --help' lists all options"
+    return f"'{path} --help all' lists all options"
 
 
 def _have_it(commands: list[str]) -> str:

@@ -19,6 +19,8 @@ from .data_files import file_content, file_names, folder_content, presets_folder
 if TYPE_CHECKING:
     from .local import NamedGpu
 
+# The start of the note on GPUs of the same name with other memories.
+OTHER_MEMORIES = "Sold with other memories too:"
 # Bytes that a GPU's file may have; the built-in ones have some twenty lines.
 LIMIT = 1 << 16
 # The names of the host as a device, and of this machine's GPUs.
@@ -654,7 +656,7 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         )
     others = _sized(name, data)
     if others and name in gpu_names():
-        notes.append(f"Sold with other memories too: {', '.join(others)}.")
+        notes.append(f"{OTHER_MEMORIES} {', '.join(others)}.")
     default_per_node = 1 if unified else PER_NODE
     return Gpu(
         name=name,

@@ -60,6 +60,8 @@ _FAMILIES = (
     "phi=phi-4 qwen2.5-coder=qwen2.5-coder-7b qwen2.5=qwen2.5-7b qwen3-coder=qwen3-coder-30b "
     "qwen3=qwen3-8b qwen=qwen3-8b t5=t5-base"
 )
+# {a preset's former name: its name}.
+_RENAMED = {"transformer-large": "transformer-big"}
 # {a tag of Ollama's library: the preset}, if the words of the name fit several: R1-0528's 8B is
 # Qwen3's.
 _OLLAMA_TAGS = {
@@ -198,6 +200,8 @@ def preset_of(name: str) -> str | None:
         return name
     known = _by_repository()
     lower = name.lower()
+    if lower in _RENAMED:
+        return _RENAMED[lower]
     tag = with_file_type(lower)[0]
     if tag in _OLLAMA_TAGS:
         return _OLLAMA_TAGS[tag]

@@ -31,6 +31,9 @@ class LayerComplexity(NamedTuple):
     # Layers that information passes through between the two tokens farthest apart; None if it never
     # gets there
     longest_path: Quantity | None
+    # The paper's own count, as n^2 d: without the 2 FLOP of a multiply-add and the two products of
+    # attention. None for a layer of the model.
+    terms: Quantity | None = None
 
 
 class LayerTypes(NamedTuple):
@@ -77,20 +80,23 @@ def layer_types(model: ModelSpec, workload: Workload) -> LayerTypes:
         path = path + 1
         reached = reached * KERNEL
 
-    def layer(weights: int, steps: int, longest_path: int) -> LayerComplexity:
+    def layer(weights: int, steps: int, longest_path: int, per_token: int) -> LayerComplexity:
         if model.tp > 1:
             weights = ceil_div(weights, named(model.tp, "tp", "tensor-parallel devices"))
         return LayerComplexity(
-            quantity(MULTIPLY_ADD * tokens * weights), quantity(steps), quantity(longest_path)
+            quantity(MULTIPLY_ADD * tokens * weights),
+            quantity(steps),
+            quantity(longest_path),
+            quantity(tokens * per_token),
         )
 
     return LayerTypes(
         k,
         r,
-        self_attention=layer(n * d + n * d, 1, 1),
-        recurrent=layer(d * d + d * d, workload.new, n),
-        convolutional=layer(k * d * d, 1, max(1, path)),
-        restricted=layer(r * d + r * d, 1, ceil_div(n, r)),
+        self_attention=layer(n * d + n * d, 1, 1, n * d),
+        recurrent=layer(d * d + d * d, workload.new, n, d * d),
+        convolutional=layer(k * d * d, 1, max(1, path), k * d * d),
+        restricted=layer(r * d + r * d, 1, ceil_div(n, r), r * d),
     )
 
 

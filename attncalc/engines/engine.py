@@ -12,6 +12,7 @@ from ..options import DTYPE_OR_AUTO, Option, options_of
 from ..quantity import Quantity, symbol
 from ..records import NamedTuple
 from ..units import DType, count, long_option
+from .arguments import arguments_of
 from .pipeline import split_into_stages, stage_sizes
 from .without_cache import StepLayout
 
@@ -116,6 +117,8 @@ class Engine(Generic[Args]):
     # whether each GPU gets whole layers, not a part of each (llama.cpp)
     splits_by_layer: bool = False
     max_gpus: int | None = None  # GPUs that one server supports; None without a limit
+    # NVIDIA's GPUs that it runs on have this compute capability or a later one; None for all
+    least_compute_capability: tuple[int, int] | None = None
     runs_on_cpu: bool = False  # whether its memory without GPUs is known
     # whether it does not start unless one request of the whole context fits
     must_fit_one: bool = False
@@ -206,8 +209,16 @@ class Engine(Generic[Args]):
             self.reject(*unknown)
 
     def reject(self, *fields: str) -> NoReturn:
-        """Raise AttncalcError: these options have no effect on this engine."""
-        options = ", ".join(long_option(field) for field in sorted(fields))
+        """Raise AttncalcError: these options have no effect on this engine, or only in itself."""
+        known = arguments_of(self.name, self.title, None).by_name
+        names = [long_option(field) for field in sorted(fields)]
+        of_engine = [name for name in names if name in known]
+        if of_engine:
+            raise AttncalcError(
+                f"{of_engine[0]} of {self.title} is not computed: it may change the memory",
+                "leave it out, or paste the command that has it after --",
+            )
+        options = ", ".join(names)
         raise AttncalcError(
             f"{options} {'have' if len(fields) > 1 else 'has'} no effect on engine {self.name}",
             "leave it out, or choose an engine that has it with --engine",

@@ -46,4 +46,4 @@ def printed_by(name: str) -> tuple[str, ...]:
     """
     if name not in resources():
         raise AttncalcError(f"there is no resource '{name}'", known_tip(name, resources()))
-    return _PRINTED.get(name) or (name.removeprefix("help/"), "--help")
+    return _PRINTED.get(name) or (name.removeprefix("help/"), "--help", "all")

@@ -64,10 +64,21 @@ def read_model(
         if spec.title == OF_SIZES:
             spec = changed
         else:
-            spec = dataclasses.replace(changed, title=title)
+            notes = (*changed.notes, *_width_notes(changed, changes))
+            spec = dataclasses.replace(changed, title=title, notes=notes)
     if "tp" in values:
         return spec.shard(values["tp"])
     return spec
+
+
+def _width_notes(changed: ModelSpec, changes: Mapping[str, Any]) -> list[str]:
+    """Return a note that other heads keep their width, unless an option sets it."""
+    if "heads" not in changes or "head_dim" in changes:
+        return []
+    width = int(changed.main.leading.widths().d_qk)
+    return [
+        f"--heads {changes['heads']}: each head keeps its width of {width}; --head-dim sets it."
+    ]
 
 
 def _as_typed(name: str, value: object) -> str:
@@ -183,7 +194,7 @@ def _thousands(context: object) -> list[str]:
         return []
     tokens = count(thousands * 1000)
     binary = count(thousands * 1024)
-    return [f"-c {context} is {tokens} tokens, as in vLLM; -c {thousands}K is {binary}."]
+    return [f"{context} is {tokens} tokens, as in vLLM; {thousands}K is {binary}."]
 
 
 def _one_cache_dtype(values: Mapping[str, Any]) -> str:

@@ -431,9 +431,23 @@ class ResolvedRequest(NamedTuple):
         it does.
         """
         return (
-            self.engine.refusal(self.request.model, args)
+            self._too_old_gpu(args)
+            or self.engine.refusal(self.request.model, args)
             or self._cut_blocks(args)
             or self._share_not_free()
+        )
+
+    def _too_old_gpu(self, args: EngineArgs) -> Refusal | None:
+        """Return that the GPU is older than those that the engine runs on."""
+        least = self.engine.least_compute_capability
+        own = args.compute_capability
+        if least is None or own is None or own >= least or self.gpu is None:
+            return None
+        needed, given = (".".join(map(str, version)) for version in (least, own))
+        return Refusal(
+            f"{self.engine.title} needs a GPU of compute capability {needed} or more, and "
+            f"{self.gpu.title} has {given}",
+            "Use --engine llamacpp or --engine transformers.",
         )
 
     def _cut_blocks(self, args: EngineArgs) -> Refusal | None:

@@ -71,13 +71,15 @@ class Need(NamedTuple):
 class WhatFits(NamedTuple):
     """Which models fit on a GPU, or on which GPUs a model fits."""
 
-    # What each model that fits needs, the largest first, in its widest weights; the smallest one if
-    # none fits.
+    # What each model that fits needs in its widest weights, the largest first, or the newest first
+    # if `largest` is not None; the smallest one if none fits.
     # Or what one model needs on each GPU, those with the least memory first
     needs: tuple[Need, ...]
     problems: tuple[str, ...]  # why it is not possible for each of the others
     models: int | None = None  # the number of models; None if it is one model on each GPU
-    untried: int = 0  # how many of them, the smallest, were not tried
+    untried: int = 0  # how many of them were not tried
+    # The largest model that fits, if `needs` has the newest first
+    largest: Need | None = None
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -69,6 +69,7 @@ class AnswerColumn(NamedTuple):
     unit: str = ""
     align: Literal["left", "right"] = "right"
     missing: str = "-"  # what a cell without a value says
+    drop: int = 0  # when a screen without room leaves it out, as in `Column`
 
     def cells(self, values: Sequence[Any]) -> tuple[str, list[str]]:
         """Return the multiple of the unit in which all values are, '' without one, and the values
@@ -85,9 +86,9 @@ class AnswerColumn(NamedTuple):
         return unit, texts
 
 
-def text_column(name: str, header: str) -> AnswerColumn:
+def text_column(name: str, header: str, drop: int = 0) -> AnswerColumn:
     """Return a column of words."""
-    return AnswerColumn(name, header, str, align="left")
+    return AnswerColumn(name, header, str, align="left", drop=drop)
 
 
 def answer_table(rows: Sequence[Row], columns: Iterable[AnswerColumn]) -> Table:
@@ -96,7 +97,7 @@ def answer_table(rows: Sequence[Row], columns: Iterable[AnswerColumn]) -> Table:
     for column in columns:
         unit, texts = column.cells([row[column.name] for row in rows])
         header = f"{column.header}\n{unit}" if unit else column.header
-        filled.append((Column(header, column.align), texts))
+        filled.append((Column(header, column.align, column.drop), texts))
     return column_table(filled)
 
 
@@ -128,7 +129,7 @@ def verdict_of_gpus(verdicts: Sequence[Verdict]) -> str:
 # GPUs
 
 _GPU = text_column("gpu", "GPU")
-_MEMORY = AnswerColumn("gpu_memory", "GiB", gib)
+_MEMORY = AnswerColumn("gpu_memory", "GiB", gib, drop=1)
 _NEEDED = AnswerColumn("needed", "needs, GiB", lambda ends: gib_range(*ends))
 # What a row has for an engine that does not start, whatever the memory.
 NOT_STARTED = "does not start"
@@ -181,5 +182,5 @@ def gpu_table(
         needed = (first["needed_low"], first["needed_high"])
         shown.append({**first, "gpu": name, "needed": needed, "most": most(first)})
     if with_engine and len({row["with"] for row in shown}) > 1:
-        columns.append(text_column("with", "with"))
+        columns.append(text_column("with", "with", drop=2))
     return answer_table(shown, columns)

@@ -61,7 +61,7 @@ def ranges(report: Report, names: Sequence[str]) -> Iterator[str]:
 
 def short(report: Report) -> str:
     """Return the answer in one line, or the first column of a list without one."""
-    answer = report.answer or report.extra.get("answer")
+    answer = report.short_answer or report.answer or report.extra.get("answer")
     if report.verdict:
         answer = report.heading[0]
     if answer:

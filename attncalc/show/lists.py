@@ -266,7 +266,8 @@ def command_lines(command: str, width: int, *, whole_nodes: int = 2) -> list[str
                 own = " ".join(
                     option for option in _options(other) if option not in _options(first)
                 )
-                found.append(f"# on node {node} as on node 0, with {own}")
+                more = f", with {own}" if own else ""
+                found.append(f"# on node {node} as on node 0{more}")
         return found
     found = []
     for part in command.split(" & "):

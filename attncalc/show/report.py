@@ -100,6 +100,8 @@ def times(quotient: Ratio, digits: int = 1) -> str:
 class Column(NamedTuple):
     header: str = ""  # its lines above the cells; "" for none
     align: Literal["left", "right"] = "right"  # 'right' for numbers, 'left' for words
+    # When a screen without room leaves the column out: 1 is the first one; 0 stays
+    drop: int = 0
 
 
 LABEL = Column(align="left")
@@ -169,6 +171,7 @@ class Report(NamedTuple):
     rows: tuple[Mapping[str, Any], ...] | None = None
     footer: tuple[Table, ...] = ()  # tables below the notes, such as the lines that an engine logs
     answer: str = ""  # the answer in a sentence, below the heading; "" if the tables give it
+    short_answer: str = ""  # the answer of --quiet, if it is not `answer`
     # The verdict that begins the heading, by which a terminal colours it; None without one
     verdict: Verdict | None = None
     bar: Bar | None = None  # a bar below the heading
@@ -191,6 +194,8 @@ class Report(NamedTuple):
     has_answers: bool = False
     # names of figures that --explain leaves out, as the screen does
     unexplained: frozenset[str] = frozenset()
+    # those of layer groups that it leaves out
+    unexplained_of_layers: frozenset[str] = frozenset()
 
     @property
     def picture(self) -> Picture | None:
@@ -239,9 +244,10 @@ class Report(NamedTuple):
         """
         seen: set[tuple[str, str]] = set()
         figures = []
-        for figure in (
-            one for one in (*self.all_figures, *self.terms) if one.name not in self.unexplained
-        ):
+        for figure in (*self.all_figures, *self.terms):
+            is_left_out = bool(figure.of) and figure.name in self.unexplained_of_layers
+            if figure.name in self.unexplained or is_left_out:
+                continue
             key = (figure.formula.text, figure.formula.substituted)
             if figure.formula.symbols and len(figure.formula.cells) > 1 and key not in seen:
                 figures.append(figure)
@@ -269,12 +275,14 @@ def rows_of(
     )
 
 
-def unit_column(name: str, numbers: Sequence[int], unit: str) -> tuple[Column, list[str]]:
+def unit_column(
+    name: str, numbers: Sequence[int], unit: str, drop: int = 0
+) -> tuple[Column, list[str]]:
     """Return a column of figures in one unit, which its header shows below `name`, and the
     cells.
     """
     unit_name, cells = column(numbers, unit)
-    return Column(f"{name}\n{unit_name}" if name else unit_name), cells
+    return Column(f"{name}\n{unit_name}" if name else unit_name, drop=drop), cells
 
 
 def column_table(

@@ -131,7 +131,41 @@ def _bar_lines(bar: Bar, width: int, with_bar: bool) -> list[Line]:
     return _lines([*wrapped(f"  {parts}", "    ", width), *wrapped(f"  {limits}", "    ", width)])
 
 
+def narrowed(table: Table, width: int) -> tuple[Table, list[str]]:
+    """Return a table without the columns for which a screen has no room, and their names; the whole
+    table if that is not enough.
+    """
+    columns = table.columns
+    order = sorted((column.drop, i) for i, column in enumerate(columns) if column.drop)
+    left_out: list[int] = []
+    shown = table
+    for _, index in order:
+        if _width(shown) <= width:
+            break
+        left_out.append(index)
+        kept = [i for i in range(len(columns)) if i not in left_out]
+        shown = table._replace(
+            columns=tuple(columns[i] for i in kept),
+            rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+        )
+    if _width(shown) > width:
+        return table, []
+    return shown, [_in_one_line(columns[i].header) for i in left_out]
+
+
+def _in_one_line(header: str) -> str:
+    """Return a header: 'replicas' of two lines with a hyphen, 'FLOP/byte', 'KV cache GiB'."""
+    return header.replace("-\n", "").replace("\n/", "/").replace("\n", " ")
+
+
+def _width(table: Table) -> int:
+    return max(map(len, table_lines(table)), default=0)
+
+
 def _table_lines(table: Table, width: int, plain: bool) -> list[Line]:
+    left_out: list[str] = []
+    if not plain:
+        table, left_out = narrowed(table, width)
     lines = table_lines(table)
     if plain or max(map(len, lines), default=0) > width:
         is_strong = len(table.strong) == len(table.rows)
@@ -140,6 +174,9 @@ def _table_lines(table: Table, width: int, plain: bool) -> list[Line]:
     found = _lines(lines[:headers])
     for i, line in enumerate(lines[headers:]):
         found += _lines([line], "strong" if i in table.strong else None)
+    if left_out:
+        text = f"  Left out at {width} columns: {'; '.join(left_out)}."
+        found += _lines(wrapped(text, "    ", width))
     return found
 
 

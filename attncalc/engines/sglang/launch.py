@@ -44,8 +44,11 @@ def launch(facts: LaunchFacts) -> Flags:
     ...'. A server of several nodes has a command for each.
     """
     args: SglangArgs = facts.args
-    is_one = args.attn_dp > 1 or facts.replicas == 1
-    nodes = nodes_of(args.tp * args.pp, args, args.per_node) if is_one else 1
+    devices = args.tp * args.pp
+    if args.attn_dp == 1 and facts.replicas > 1:
+        yield from _replicas(facts, devices)
+        return
+    nodes = nodes_of(devices, args, args.per_node)
     for node in range(nodes):
         if node:
             yield NEXT_NODE
@@ -53,6 +56,22 @@ def launch(facts: LaunchFacts) -> Flags:
         if nodes > 1:
             yield from ("--nnodes", nodes, "--node-rank", node)
             yield from ("--dist-init-addr", f"{FIRST_NODE}:{PORT}")
+
+
+def _replicas(facts: LaunchFacts, devices: int) -> Flags:
+    """Yield a server for each node, with the replicas that it has room for.
+
+    Replicas of one server are on one node (check_server_args in srt/server_args.py: "multi-node
+    data parallel is not supported unless dp attention").
+    """
+    args: SglangArgs = facts.args
+    nodes = nodes_of(devices * facts.replicas, args, args.per_node)
+    if args.per_node % devices or facts.replicas % nodes:
+        nodes = 1
+    for node in range(nodes):
+        if node:
+            yield NEXT_NODE
+        yield from _command(facts._replace(replicas=facts.replicas // nodes))
 
 
 def _command(facts: LaunchFacts) -> Flags:

@@ -265,6 +265,8 @@ class Vllm(Engine[VllmArgs]):
                 flag = f"--max-num-seqs {sequences} --max-num-batched-tokens {tokens}"
                 yield SmallerStep(f"{plural(sequences, 'sequence')} per step", flag, given)
 
+    least_compute_capability = (7, 0)  # docs/getting_started/installation/gpu.cuda.inc.md
+
     def loads_quantization(self, method: str, version: str | None) -> bool:
         switches = vllm_version(version)
         dropped = {"bitsandbytes": switches.loads_bitsandbytes, "hqq": switches.loads_hqq}

@@ -11,6 +11,7 @@ from ...errors import AttncalcError, NotSupportedError
 from ...model import plural
 from ...quantity import symbol_like
 from ..ds_mla import has_shared_pools
+from ..multi_token import PREDICT_TOKENS
 from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
 from .architectures import transformers_note
 from .backends import BLOCK_SPARSE_SIZE, INTEL_BLOCK_SIZE, blocks_of_latents, default_of_heads
@@ -337,6 +338,20 @@ def _group_by_stage(
     return groups, tuple(groups_on_stage(groups, stage_of, stage) for stage in range(args.pp))
 
 
+def _drafter_notes(args: VllmArgs) -> Iterator[str]:
+    """Yield what a drafter lacks: layers of the model, or its size."""
+    if args.predicts_tokens and args.model_type not in (None, *PREDICT_TOKENS):
+        yield (
+            "warning: no layers for multi-token prediction are known of this model: without them "
+            "vLLM does not start with method mtp."
+        )
+    if args.speculative_tokens and not args.speculative_layers and not args.speculative_model:
+        yield (
+            "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or "
+            "--speculative-model FILE for EAGLE."
+        )
+
+
 def _notes(
     specs: Sequence[KVCacheSpec], args: VllmArgs, states: StateBlocks | None, roles: Set[str]
 ) -> Iterator[str]:
@@ -365,11 +380,7 @@ def _notes(
         )
     if states:
         yield _state_note(args, states)
-    if args.speculative_tokens and not args.speculative_layers and not args.speculative_model:
-        yield (
-            "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or "
-            "--speculative-model FILE for EAGLE."
-        )
+    yield from _drafter_notes(args)
     if (
         not has_pools
         and kinds & {"mamba", "sliding", "chunked"}

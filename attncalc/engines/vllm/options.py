@@ -445,6 +445,14 @@ class VllmArgs(PagedArgs):
         return self.without_cache or self.runner == "pooling"
 
     @property
+    def predicts_tokens(self) -> bool:
+        """Whether the model's own layers for multi-token prediction draft tokens."""
+        if self.speculative_config is None or self.speculative_model:
+            return False
+        method = json.loads(self.speculative_config).get("method") or "mtp"
+        return str(method).endswith("mtp")
+
+    @property
     def lookups_on_host(self) -> bool:
         """Whether lookup tables are in host memory (--engram-config; nvidia/engram.py in
         models/deepseek_v41).

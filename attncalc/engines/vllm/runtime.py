@@ -527,12 +527,11 @@ def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
 
 
 def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
-    """Return what is assumed: version and limits decide most of the activations."""
+    """Return what is assumed: the limits decide most of the activations."""
     args = facts.args
-    version = args.version
     limits = facts.limits
+    # the heading of a screen has the version
     decisive = {
-        "--engine-version": (args.engine_version, version.name),
         "--max-num-seqs": (args.max_num_seqs, count(limits.max_num_seqs)),
         "--max-num-batched-tokens": (
             args.max_num_batched_tokens,
@@ -560,10 +559,10 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
     notes += _share_notes(facts)
     notes += _tower_notes(facts)
     if len(assumed) == 1:
-        notes.insert(0, f"{assumed[0]} is assumed: the runtime memory depends on it.")
+        notes.insert(0, f"{assumed[0]} is assumed.")
     elif assumed:
         names = f"{', '.join(assumed[:-1])} and {assumed[-1]}"
-        notes.insert(0, f"{names} are assumed: the runtime memory depends on them.")
+        notes.insert(0, f"{names} are assumed.")
     return tuple(notes)
 
 

@@ -53,7 +53,7 @@ FIGURES = FigureRows(
     ),
     **STEPS,
     decode_flop_per_byte=ratio_row(
-        "decode FLOP per byte read",
+        "decode FLOP/byte",
         "a decode step's FLOPs per byte of weights and cache; of a mixture, with the expected "
         "experts",
         _NO_DECODE,

@@ -1,17 +1,16 @@
 """The report of `attncalc compare`: variants of one model's attention, or several models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from ...attention import Variant
 from ...cost.cheaper import LONGEST, Cheaper, cheaper
 from ...model import ModelSpec
-from ...quantity import ratio
 from ...search import grouped
 from ...show.fail_if import Condition, checks_of, with_outcomes
 from ...show.notes import WARNING, context_notes, device_notes, kind_notes, model_notes
-from ...show.report import Figure, Report, heading, rows_of, times, workload_facts
-from ...units import BYTES, count, human
+from ...show.report import Figure, Report, heading, rows_of, workload_facts
+from ...units import count
 from ...workload import Workload
 from .chart import compare_picture
 from .figures import Row, attention_of, rows_at
@@ -28,6 +27,10 @@ _WORDS = {
     "kv_cache": {-1: "larger", 0: "as large", 1: "smaller"},
     "flops_decode": {-1: "more FLOPs", 0: "as many FLOPs", 1: "fewer FLOPs"},
 }
+_PER_BYTE = (
+    "decode FLOP/byte: the FLOPs of a decode step, divided by the bytes of weights and cache that "
+    "it reads."
+)
 _SAME_PARAMS = "d_ff is that with which a row has as many parameters as the model."
 
 
@@ -58,11 +61,6 @@ def compare_variants(
         if by_name.get(name, model) != model:
             named.append((name, by_name[name], workload))
     crossovers = _crossovers(named, _longest(at_contexts))
-    answer = []
-    if not contexts[1:]:
-        caches = {row.name: row.figures["kv_cache"] for (row,) in rows}
-        answer = [_cache_note(caches, name, first.name) for name in kinds]
-    answer.append(_crossovers_text(crossovers))
     layers = []
     for i, of_variant in enumerate(rows):
         layers += _layers(of_variant, released=i == released)
@@ -82,7 +80,8 @@ def compare_variants(
         notes,
         rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines, released),
-        answer="\n".join(filter(None, answer)),
+        answer=_crossovers_text(crossovers, only_crossing=True),
+        short_answer=_crossovers_text(crossovers),
         extra={"crossovers": _crossover_facts(crossovers)},
         version=VERSION,
         has_fail_if=True,
@@ -127,7 +126,8 @@ def compare_models(
         titles=titles,
         rows=rows_of(layers, *_COLUMNS),
         draw=lambda: compare_picture(rows, lines),
-        answer=_crossovers_text(crossovers),
+        answer=_crossovers_text(crossovers, only_crossing=True),
+        short_answer=_crossovers_text(crossovers),
         extra={"crossovers": _crossover_facts(crossovers)},
         version=VERSION,
         has_fail_if=True,
@@ -201,7 +201,7 @@ def _variant_notes(released: Sequence[Row], compared: Sequence[ModelSpec]) -> tu
     model = released[0].model
     notes = [
         *context_notes(model, _longest([row.workload for row in released])),
-        _legend(released, compared),
+        _legend(compared),
         *_decode_notes([model, *compared]),
         *model_notes(model),
     ]
@@ -223,15 +223,9 @@ def _variant_notes(released: Sequence[Row], compared: Sequence[ModelSpec]) -> tu
     return tuple(dict.fromkeys(notes))
 
 
-def _legend(released: Sequence[Row], compared: Sequence[ModelSpec]) -> str:
+def _legend(compared: Sequence[ModelSpec]) -> str:
     """Return what the table's columns are, and how another variant is added."""
     sentences = ["* as released. attn.: parameters of attention."]
-    if released[0].model.main.has_cache and len(released) == 1:
-        scores = released[0].figures["decode_flop_per_cache_byte"].human
-        sentences += [
-            "FLOP/byte: of a decode step, per byte of weights and cache.",
-            f"The scores as released do {scores} FLOP per byte of the cache.",
-        ]
     kinds = {kind for variant in compared for kind in attention_of(variant).split("/")}
     if "MQA" in kinds and "MLA" not in kinds:
         sentences.append("--attention mla:512 adds MLA.")
@@ -249,11 +243,16 @@ def _model_notes(models: Sequence[tuple[ModelSpec, Workload]]) -> tuple[str, ...
 
 
 def _decode_notes(models: Sequence[ModelSpec]) -> list[str]:
+    """Return what a decode step reads and multiplies, and how its FLOP/byte are counted."""
     notes = [f"Decode: {note}" for model in models for note in kind_notes(model, past=True)]
+    if not any(model.main.has_cache for model in models):
+        return notes
     if any(model.has_experts for model in models):
         notes.append(
-            "FLOP/byte: B tokens that pick k of E experts read E (1 - (1 - k / E)^B) of them."
+            f"{_PER_BYTE} B tokens that pick k of E experts read E (1 - (1 - k / E)^B) of them."
         )
+    else:
+        notes.append(_PER_BYTE)
     return notes
 
 
@@ -275,35 +274,24 @@ def _crossovers(named: Sequence[tuple[str, ModelSpec, Workload]], longest: Workl
     ]
 
 
-def _crossovers_text(crossovers: _Crossovers) -> str:
-    """Return a sentence per pair of models; '' without pairs."""
-    return "\n".join(_cheaper_note(names, found) for names, found in crossovers if found)
+def _crossovers_text(crossovers: _Crossovers, *, only_crossing: bool = False) -> str:
+    """Return a sentence per pair of models; '' without pairs.
+
+    `only_crossing` leaves out where one model is the cheaper at every context: the table shows it.
+    """
+    notes = []
+    for names, found in crossovers:
+        named = found
+        if only_crossing:
+            named = [one for one in found if len(one.ranges) > 1]
+        if named:
+            notes.append(_cheaper_note(names, named))
+    return "\n".join(notes)
 
 
 def _crossover_facts(crossovers: _Crossovers) -> list[dict[str, Any]]:
     """Return the crossovers for JSON."""
     return [_crossover(names, one) for names, found in crossovers for one in found]
-
-
-def _cache_note(caches: Mapping[str, Figure], name: str, released: str) -> str:
-    """Return a sentence about a variant's cache and that of the released attention, or of MHA; ""
-    without both.
-    """
-    other = released
-    if name == released:
-        other = "MHA"
-    if name == other or name not in caches or other not in caches:
-        return ""
-    own = int(caches[name].value or 0)
-    base = int(caches[other].value or 0)
-    if not own or not base:
-        return ""
-    cached = f"{name} caches {caches[name].human}, and {other} {caches[other].human}"
-    factor = times(ratio(base, own))
-    difference = human(abs(base - own), BYTES)
-    if base > own:
-        return f"{cached}: {factor} as much, {difference} more."
-    return f"{cached}: {factor} as much, {difference} less."
 
 
 def _crossover(names: tuple[str, str], found: Cheaper) -> dict[str, Any]:

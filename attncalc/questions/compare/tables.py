@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...show.figures import AT_CONTEXT, NO_WINDOW_FULL, PER_TOKEN
 from ...show.report import Column, Figure, Table, column_table, unit_column
-from ...units import NO_UNIT, column, count
+from ...units import NO_UNIT, PARAMS, column, count
 from .figures import FIGURES, Row, attention_of
 
 # Headers of the figures of variants.
@@ -16,7 +16,15 @@ _VARIANT_COLUMNS = {
     "kv_cache_ratio": "of\nMHA",
     "flops_prefill": "prefill",
     "flops_decode": "decode",
-    "decode_flop_per_byte": "FLOP\n/byte",
+    "decode_flop_per_byte": "decode\nFLOP\n/byte",
+}
+# The order in which a narrow screen leaves figures out: what it has last is read most.
+_DROP = {
+    "kv_cache_ratio": 1,
+    "decode_flop_per_byte": 2,
+    "flops_prefill": 3,
+    NO_WINDOW_FULL: 4,
+    "params_attention": 5,
 }
 # The figures that depend on the context: one table each, if there are several contexts.
 _ACROSS = ("kv_cache", "flops_prefill", "flops_decode", "decode_flop_per_byte")
@@ -65,22 +73,28 @@ def model_table(rows: Sequence[Row]) -> Table:
     per_token = {AT_CONTEXT: "  per token"}
     if _per_token_differ(rows):
         per_token = {name: f"  {row.label}" for name, row in PER_TOKEN.items()}
-    left_out = set()
+    left_out = {"decode_flop_per_cache_byte"}
     if NO_WINDOW_FULL not in per_token:
         left_out.add(NO_WINDOW_FULL)
     if all(row.figures["params_active"].value == row.figures["params_total"].value for row in rows):
         left_out.add("params_active")
-    for key, first in rows[0].figures.items():
-        if key in left_out:
-            continue
+    keys = [key for key in rows[0].figures if key not in left_out]
+    parameters = _in_one_unit(rows, [key for key in keys if FIGURES[key].unit == PARAMS])
+    for key in keys:
         figures = [row.figures[key] for row in rows]
-        label = per_token.get(key, first.label)
-        if first.unit == NO_UNIT:
+        label = per_token.get(key, figures[0].label)
+        if figures[0].unit == NO_UNIT:
             lines.append((label, *(figure.human for figure in figures)))
         else:
-            unit, cells = _cells(figures)
+            unit, cells = parameters[key] if key in parameters else _cells(figures)
             lines.append((f"{label}, {unit}", *cells))
     return _by_model(lines)
+
+
+def _in_one_unit(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, tuple[str, list[str]]]:
+    """Return {figure: its unit and the cell of each model}, with one unit for all these figures."""
+    unit, cells = _cells([row.figures[key] for key in keys for row in rows])
+    return {key: (unit, cells[i * len(rows) : (i + 1) * len(rows)]) for i, key in enumerate(keys)}
 
 
 def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -> tuple[Table, ...]:
@@ -149,11 +163,12 @@ def _columns(rows: Sequence[Row], headers: Mapping[str, str]) -> Iterator[tuple[
         if not any(figure.quantity for figure in figures):
             continue
         if FIGURES[key].ratio:
-            yield Column(header), _ratio_cells(figures)
+            yield Column(header, drop=_DROP.get(key, 0)), _ratio_cells(figures)
         elif figures[0].unit == NO_UNIT:
             yield Column(header), [figure.human for figure in figures]
         else:
-            yield unit_column(header, [figure.whole for figure in figures], figures[0].unit)
+            sizes = [figure.whole for figure in figures]
+            yield unit_column(header, sizes, figures[0].unit, _DROP.get(key, 0))
 
 
 def _cells(figures: Sequence[Figure]) -> tuple[str, list[str]]:

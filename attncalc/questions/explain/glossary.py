@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...config.presets import preset_of
 from ...errors import AttncalcError, did_you_mean
 from ...quantity import Quantity
 from ...records import NamedTuple
@@ -65,6 +66,9 @@ def find_terms(words: Sequence[str]) -> list[str]:
     for word in words:
         if _slug(word) not in names:
             hint = did_you_mean(whole, names) or did_you_mean(_slug(word), names)
+            preset = preset_of(_slug(word))
+            if preset:
+                hint = f"a model is no term: 'attncalc presets show {preset}'; "
             raise AttncalcError(
                 f"no explanation of '{truncate(word)}'", f"{hint}'attncalc explain' lists all terms"
             )

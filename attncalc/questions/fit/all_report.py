@@ -214,11 +214,11 @@ def _table(engines: Sequence[_Supported]) -> Table:
     rows = rows_of(engine.layer() for engine in engines)
     for row, engine in zip(rows, engines, strict=True):
         row["title"] = engine.title
-    memory = AnswerColumn("kv_memory", "KV\nmemory", unit=BYTES)
+    memory = AnswerColumn("kv_memory", "KV\nmemory", unit=BYTES, drop=3)
     columns = [
         text_column("title", ""),
-        text_column("bound", "bytes"),
-        AnswerColumn("kv_bytes_per_sequence", "one\nsequence", unit=BYTES),
+        text_column("bound", "bytes", drop=1),
+        AnswerColumn("kv_bytes_per_sequence", "one\nsequence", unit=BYTES, drop=2),
         AnswerColumn("kv_tokens", "tokens"),
         AnswerColumn("concurrency", "concurrent\nrequests", lambda requests: f"{requests:,.2f}"),
         AnswerColumn("max_batch", "max.\nbatch", missing="no limit"),

@@ -11,6 +11,7 @@ from ...config import load
 from ...config.gpus import gpus_of
 from ...config.presets import ollama_name, preset_of, with_file_type
 from ...engines import DEFAULT_ENGINE, ENGINES, RUNNERS, find_engine, is_runner
+from ...engines.arguments import arguments_of
 from ...engines.engine import AUTO
 from ...engines.launch import LM_STUDIO
 from ...engines.pasted import LaunchWords
@@ -112,12 +113,12 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
         option, value = words.placed
         fields = [field for field, known in names.items() if known.name == option]
         found |= {field: value for field in fields if field not in options}
-    shown = " ".join(f"{names[field].name} {value}" for field, value in found.items())
+    # the heading has the engine
+    shown = [f"{names[field].name} {value}" for field, value in found.items() if field != "engine"]
     title = "LM Studio" if _is_lm_studio(options) else "Ollama"
-    return (
-        found,
-        f"{shown}: as {title} runs {model}; --engine {DEFAULT_ENGINE} runs it as released.",
-    )
+    if not shown:
+        return found, f"--engine {engine}: as {title} runs it."
+    return found, f"{' '.join(shown)}: as {title} runs it."
 
 
 def _runner_of_ollama() -> tuple[str, LaunchWords]:
@@ -203,10 +204,11 @@ def _default_engine(
         if choice.engine == of_kind:
             return choice.engine, ""
         title = find_engine(choice.engine).title
-        return (
-            choice.engine,
-            f"--engine {choice.engine} is chosen: only {title} has {choice.option}.",
-        )
+        reason = f"only {title} has {choice.option}"
+        usual = find_engine(of_kind)
+        if choice.option in arguments_of(of_kind, usual.title, None).by_name:
+            reason = f"{usual.title}'s {choice.option} is not computed"
+        return choice.engine, f"--engine {choice.engine} is chosen: {reason}."
     if options.get("weights_dtype") in FILE_TYPES or is_gguf or (gpu and _is_only_host(gpu)):
         return _FILES, ""
     if options.get("kv_memory") is not None or of_kind == DEFAULT_ENGINE:
@@ -246,12 +248,11 @@ def _note_on_defaults(engine: str | None, weights_dtype: str | None, gpu: Gpu | 
         return ""
     verb = "are the defaults" if len(names) == 2 else "is the default"
     place = "CPU" if gpu and gpu.is_cpu else "GPU"
-    others = []
     if weights_dtype:
-        others.append("--quants lists other types")
-    if engine:
-        others.append(f"--engine {DEFAULT_ENGINE} is vLLM's answer, with the weights as released")
-    return f"{' and '.join(names)} {verb} on this {place}. {'; '.join(others)}."
+        other = "--quants lists other types"
+    else:
+        other = f"--engine {DEFAULT_ENGINE} is vLLM's answer"
+    return f"{' and '.join(names)} {verb} on this {place}. {other}."
 
 
 def _lacking(model: ModelSpec, options: Mapping[str, Any], gpu: Gpu | None) -> str:

@@ -353,7 +353,11 @@ def _other_memory_notes(result: FitResult, gpu: Gpu) -> Iterator[str]:
         and resolved.is_alone
         and resolved.gpus == 1
     ):
-        yield f"--other-memory 1GiB counts a desktop that uses {human(DESKTOP, BYTES)} of this GPU."
+        size = human(DESKTOP, BYTES)
+        if result.budget.kv_memory_low - int(result.needed) >= DESKTOP:
+            yield f"A desktop that uses {size} of this GPU changes nothing; it is not counted."
+        else:  # a note that starts with an option is on the default screen
+            yield f"--other-memory 1GiB counts a desktop that uses {size} of this GPU."
     elif gpu.other_memory is None and not counts and gpu.shows_desktop and share and result.fits:
         left = dataclasses.replace(gpu, other_memory=DESKTOP).free_share(
             share.numerator / share.denominator

@@ -268,7 +268,7 @@ class FitOptions(
     """All options of `attncalc fit` but those of its screen and its log."""
 
 
-# The headings of `attncalc fit --help`, with the options below each.
+# The headings of `attncalc fit --help all`, with the options below each.
 GROUPS: dict[str, tuple[Any, ...]] = {
     "Model": (ModelOptions,),
     "Workload": (SizeOptions, CacheDtypeOptions),

@@ -254,9 +254,9 @@ def _steps_table(
         Column(title, "left"),
         Column("time"),
         Column("bound by", "left"),
-        Column("compute"),
-        Column("memory"),
-        Column("FLOP\n/byte"),
+        Column("compute", drop=2),
+        Column("memory", drop=3),
+        Column("FLOP\n/byte", drop=1),
         Column(rate),
     )
     prompt = bounds.prompt
@@ -473,8 +473,8 @@ def roofline_variants(
         Column("a step,\nat least"),
         Column("at most\ntokens/s"),
         Column("bound by", "left"),
-        Column("compute-bound\nfrom"),
-        Column("FLOP\n/byte"),
+        Column("compute-bound\nfrom", drop=2),
+        Column("FLOP\n/byte", drop=1),
     )
     return (Table(columns, tuple(rows), strong=frozenset({strong})),), tuple(layers)
 

@@ -31,6 +31,7 @@ from ..inputs import DEFAULT_CONTEXT, read_model
 from ..options import ModelOptions
 from ..results import Result
 from .engine_choice import NOT_OLLAMA, engine_of_options
+from .newest import released_in
 from .on_host import places_experts
 from .options import ALL, EngineOptions, FitOptions, UserOptions
 from .report import hardware
@@ -80,10 +81,14 @@ def what_fits(model: ModelLike | None = None, **options: Unpack[FitOptions]) -> 
 
 
 def find_what_fits(
-    model: ModelLike | None, options: FitOptions, most: int | None = None
+    model: ModelLike | None,
+    options: FitOptions,
+    most: int | None = None,
+    *,
+    newest_first: bool = False,
 ) -> of_vram.WhatFits:
     """Return what fits; arguments and errors as of `what_fits`. The search ends after the `most`
-    largest models.
+    largest or newest models.
     """
     if options.get("engine") == ALL:
         raise AttncalcError(
@@ -98,19 +103,20 @@ def find_what_fits(
         return _on_each_gpu(model, options)
     if options.get("gpu") in (None, ALL):
         raise AttncalcError("a model or a GPU is required", "name one of them, as --gpu rtx-4090")
-    return _of_each_model(options, most)
+    return _of_each_model(options, most, newest_first=newest_first)
 
 
 def what_fits_report_of(
     model: ModelLike | None, options: FitOptions, *, full: bool, is_screen: bool
 ) -> Report:
-    """Return the report of what fits; a screen has the largest models only, unless `full`, and is
-    quicker.
+    """Return the report of what fits; a screen has the newest models first, and unless `full` no
+    others, and is quicker.
 
     Raises AttncalcError as `what_fits` does.
     """
     most = MOST_MODELS if is_screen and not full else None
-    return what_fits_report(find_what_fits(model, options, most), full=full, is_screen=is_screen)
+    found = find_what_fits(model, options, most, newest_first=is_screen)
+    return what_fits_report(found, full=full, is_screen=is_screen)
 
 
 def _on_each_gpu(model: ModelLike, options: FitOptions) -> of_vram.WhatFits:
@@ -127,7 +133,9 @@ def _on_each_gpu(model: ModelLike, options: FitOptions) -> of_vram.WhatFits:
     return of_vram.WhatFits(tuple(needs), tuple(error.message for error in errors))
 
 
-def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
+def _of_each_model(
+    options: FitOptions, most: int | None, *, newest_first: bool
+) -> of_vram.WhatFits:
     if is_auto(options.get("context")):
         options = {**options, "context": None}  # each model's longest is listed
     models = _models(options)
@@ -138,10 +146,15 @@ def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
         "gpus": smallest.gpus,
         "engine": _engine(smallest, options),
     }
+    largest = None
+    tried_first = models
+    if newest_first:
+        largest = _largest(models, options)
+        tried_first = sorted(models, key=lambda model: released_in(model.name), reverse=True)
     needs: list[Need] = []
     errors: list[AttncalcError] = []
     tried = 0
-    for _, found in ask_each(models, partial(_in_widest_weights, options)):
+    for _, found in ask_each(tried_first, partial(_in_widest_weights, options)):
         tried += 1
         if isinstance(found, AttncalcError):
             errors.append(found)
@@ -154,7 +167,15 @@ def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
     if not needs:
         raise errors[-1]
     reasons = tuple(error.message for error in errors)
-    return of_vram.WhatFits(tuple(needs), reasons, len(models), len(models) - tried)
+    return of_vram.WhatFits(tuple(needs), reasons, len(models), len(models) - tried, largest)
+
+
+def _largest(models: Sequence[ModelSpec], options: FitOptions) -> Need | None:
+    """Return what the largest model that fits needs; None if none fits."""
+    for _, found in ask_each(models, partial(_in_widest_weights, options)):
+        if found and not isinstance(found, AttncalcError):
+            return found
+    return None
 
 
 def _smallest(models: Sequence[ModelSpec], options: FitOptions) -> list[Need]:

@@ -69,8 +69,9 @@ def verdict_of(found: WhatFits) -> str:
     if found.models is None:
         return verdict_of_gpus(found.verdicts)
     how = {"fits": "up to ", "does_not_fit": "not even "}.get(verdict, "")
-    title = first.resolved.request.model.title
-    return f"{VERDICTS[verdict]}: {how}{title} in {_weights(first)}, of the built-in models."
+    largest = found.largest or first
+    title = largest.resolved.request.model.title
+    return f"{VERDICTS[verdict]}: {how}{title} in {_weights(largest)}, of the built-in models."
 
 
 def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = False) -> Report:
@@ -103,12 +104,13 @@ def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = F
     if found.models is None:
         return report._replace(tables=(_table_of_gpus(found.needs, layers, full=full),))
     rows = _rows_of_models(found.needs, layers)
-    whole = _table_of_models(rows, more=found.untried > 0)
+    others = "older ones" if found.largest else "smaller ones"
+    whole = _table_of_models(rows, more=others if found.untried else "")
     if full:
         return report._replace(tables=(whole,))
     forms = [Form((whole,))]
     for n in range(len(rows) - 1, 0, -1):
-        forms.append(Form((_table_of_models(rows[:n], more=True),)))
+        forms.append(Form((_table_of_models(rows[:n], more=others),)))
     return on_one_screen(report, [forms, [Form(notes=notes)]])
 
 
@@ -162,18 +164,20 @@ _COLUMNS_OF_MODELS = (
     AnswerColumn("params", "params", lambda number: f"{number / 10**9:.1f}B"),
     text_column("weights_dtype", "weights"),
     AnswerColumn("needed_high", "needs at\nmost GiB", gib),
-    AnswerColumn("max_context", "context,\nat least"),
-    AnswerColumn("max_batch", "requests,\nat least"),
+    AnswerColumn("max_context", "context,\nat least", drop=2),
+    AnswerColumn("max_batch", "requests,\nat least", drop=1),
 )
 
 
-def _table_of_models(rows: Sequence[Row], *, more: bool) -> Table:
+def _table_of_models(rows: Sequence[Row], *, more: str) -> Table:
     columns = [*_COLUMNS_OF_MODELS]
     if any(row[_RATE.name] for row in rows):
-        columns.append(AnswerColumn(_RATE.name, "tokens/s,\nat most", lambda rate: f"{rate:,.0f}"))
+        columns.append(
+            AnswerColumn(_RATE.name, "tokens/s,\nat most", lambda rate: f"{rate:,.0f}", drop=3)
+        )
     table = answer_table(rows, columns)
     if more:
-        last = ("smaller ones", *("" for _ in columns[1:]))
+        last = (more, *("" for _ in columns[1:]))
         return table._replace(rows=(*table.rows, last))
     return table
 
@@ -209,9 +213,10 @@ def _notes_of_gpus(found: WhatFits, *, full: bool) -> Iterator[str]:
 
 
 def _notes_of_models(found: WhatFits) -> Iterator[str]:
+    order = "The newest are first. " if found.largest else ""
     yield (
-        "Weights are as released, or the widest of 4 bits or more that fit. -c and -b change the "
-        f"request, --full lists all. One in detail: {_command(found.needs[0])}"
+        f"{order}Weights are as released, or the widest of 4 bits or more that fit. -c and -b "
+        f"change the request, --full lists all. One in detail: {_command(found.needs[0])}"
     )
     if not found.problems or found.untried:
         return

@@ -10,7 +10,10 @@ QUESTION = Question(
     read=read_flops,
     report=flops_report,
     example="attncalc flops llama2-70b --phase decode --context 32K",
-    screen={"full": "Also show one layer beside those of Table 1 of Vaswani et al. 2017."},
+    screen={
+        "full": "Also show one layer beside those of Table 1 of Vaswani et al. 2017, and with "
+        "--explain the formulas of all figures."
+    },
     columns={
         "flops_total": "total",
         "flops_attention_projections": "projections",

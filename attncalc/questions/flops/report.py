@@ -31,7 +31,7 @@ from ...show.report import (
     unit_column,
     workload_facts,
 )
-from ...units import FLOP, count
+from ...units import FLOP, PARAMS, count
 from ...workload import Workload
 from .figures import (
     COMPLEXITY,
@@ -45,6 +45,11 @@ from .figures import (
 )
 
 VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
+_GROWTH_RATIOS = frozenset(("growth_total", "growth_attention_scores"))
+# Figures whose formulas only `--full --explain` shows: Table 1, the crossings, and further sums.
+_ONLY_IN_FULL = _GROWTH_RATIOS.union(
+    COMPLEXITY, OVERTAKEN, ("flops_total_dense", "flops_attention_qk_dense")
+)
 _PHASES = {"prefill": "prefill", "decode": "one decode step", "train": "training step"}
 
 
@@ -52,7 +57,8 @@ def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) ->
     """Return the FLOPs of `workload`: projections, scores (exact and dense), MLP, head, and their
     growth.
 
-    `full` adds one layer beside those of Table 1 of Vaswani et al. 2017 to the screen.
+    `full` adds one layer beside those of Table 1 of Vaswani et al. 2017 to the screen, and to
+    --explain the formulas of the contexts from which scores cost more.
     """
     counted = flops(model, workload)
     grown = growth(model, workload)
@@ -72,6 +78,7 @@ def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) ->
         *([_layer_table(model, workload, own, types)] if full else []),
         _growth_table(grown, overtaken),
     ]
+    notes = _notes(model, workload, counted, overtaken["scores_overtake_context"])
     return Report(
         "flops",
         heading(model, *_workload_line(model, workload)),
@@ -80,10 +87,11 @@ def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) ->
         (*flops_figures(model, counted), *growth_figures, *_layer_figures(own, types)),
         layers_with_figures(model, map(_group_figures, counted.groups)),
         tuple(tables),
-        _notes(model, workload, counted, overtaken["scores_overtake_context"]),
-        unexplained=frozenset(
-            ("growth_total", "growth_attention_scores", *(() if full else COMPLEXITY))
-        ),
+        notes,
+        shown_notes=(_TABLE_1, *notes) if full else None,
+        unexplained=_GROWTH_RATIOS if full else _ONLY_IN_FULL,
+        # with one group of layers, their sum is that of the whole model without the head
+        unexplained_of_layers=frozenset() if is_hybrid(model) else frozenset(("flops_total",)),
         has_fail_if=True,
     )
 
@@ -157,7 +165,7 @@ def _main_table(counted: Flops) -> Table:
     columns = (
         (LABEL, [label for label, _ in rows]),
         unit_column("", values, FLOP),
-        (Column("FLOP"), [count(value) for value in values]),
+        (Column("FLOP", drop=1), [count(value) for value in values]),
         (Column("share"), shares),
     )
     return column_table(columns, strong=frozenset({0}))
@@ -199,17 +207,27 @@ def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: L
         f"k {types.kernel}, r {count(types.neighborhood)}"
     )
     layers = [layer for _, _, layer in rows]
+    terms = [layer.terms for layer in layers if layer.terms is not None]
+    of_paper, cells = unit_column("count\nthere,", terms, PARAMS)
     columns = (
         (title, [name for name, _, _ in rows]),
         (Column(numbers, "left"), [formula for _, formula, _ in rows]),
+        (of_paper, [*cells, *[""] * (len(layers) - len(terms))]),
         unit_column("", [layer.flops for layer in layers], FLOP),
         (Column("sequential\noperations"), [count(layer.sequential_steps) for layer in layers]),
         (
-            Column("maximum\npath length"),
+            Column("maximum\npath\nlength"),
             ["none" if n is None else count(n) for n in (x.longest_path for x in layers)],
         ),
     )
     return column_table(columns)
+
+
+_TABLE_1 = (
+    "Table 1 counts terms: n^2 d is one product without factors. Here a multiply-add is 2 FLOP. "
+    "Attention has 2 products, QK and PV, and a recurrent layer 2 matrices: 4 FLOP per term. A "
+    "convolution has 2."
+)
 
 
 def _growth_table(grown: Growth, overtaken: Mapping[str, Quantity | None]) -> Table:
@@ -220,7 +238,6 @@ def _growth_table(grown: Growth, overtaken: Mapping[str, Quantity | None]) -> Ta
             for name, text in (found or {"scores_overtake_context": "none"}).items()
         ),
         (GROWTH["growth_total"].label, times(grown.total, 2)),
-        (GROWTH["growth_attention_scores"].label, times(grown.scores, 2)),
     )
     return Table((LABEL, Column()), rows)
 

@@ -3,12 +3,12 @@ side.
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
 from ...cli import options as o
-from ...cli.command import command
+from ...cli.command import Options, command
 from ...config.gpus import gpu_like, gpu_names, gpus_of
 from ...errors import AttncalcError, BadValueError, CannotCheckError, is_valid, known_tip
 from ...hardware import Gpu
@@ -64,8 +64,19 @@ def _all_known(names: Sequence[str]) -> list[Gpu]:
         raise
 
 
+class ScreenOptions(Options):
+    """What the screen shows."""
+
+    LAST: ClassVar[bool] = True
+
+    full: Annotated[
+        bool, typer.Option("--full", help="Also show the notes and sources of one GPU.")
+    ] = False
+
+
 @command(values={"FIGURE": lambda: SORT_KEYS})
 def gpus(
+    screen: ScreenOptions,
     output: o.OutputOptions,
     names: Annotated[
         list[str] | None,
@@ -89,6 +100,8 @@ def gpus(
             f"--sort: there is no column '{truncate(sort)}'", known_tip(sort, SORT_KEYS)
         )
     if names and len(names) == 1 and sort is None:
-        output.show(gpu_report(_known(names[0])))
+        output.show(gpu_report(_known(names[0]), full=screen.full))
         return
+    if screen.full:
+        raise AttncalcError("--full shows one GPU", "name one, as attncalc gpus h100 --full")
     output.show(gpus_report(_all_known(names or gpu_names()), sort=sort, named=bool(names)))

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...config.gpus import OTHER_MEMORIES
 from ...hardware import Gpu
+from ...model import plural
 from ...quantity import quantity
 from ...show.figures import FigureRow, FigureRows
 from ...show.report import (
@@ -55,7 +57,7 @@ def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = F
     gpus = sorted(gpus, key=SORT_KEYS[sort], reverse=True) if sort else gpus
     memory, memory_cells = unit_column("memory", [gpu.memory for gpu in gpus], BYTES)
     fp8, fp8_cells = unit_column(
-        "fp8", [dict(gpu.flops).get("fp8", 0) for gpu in gpus], FLOP_PER_SECOND
+        "fp8", [dict(gpu.flops).get("fp8", 0) for gpu in gpus], FLOP_PER_SECOND, drop=2
     )
     columns = (
         (Column("name", "left"), [gpu.name for gpu in gpus]),
@@ -76,7 +78,10 @@ def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = F
                 for gpu, cell in zip(gpus, fp8_cells, strict=True)
             ],
         ),
-        (Column("FLOP\n/byte"), [number(float(gpu.ridge(_dtype_16_bit(gpu)))) for gpu in gpus]),
+        (
+            Column("FLOP\n/byte", drop=1),
+            [number(float(gpu.ridge(_dtype_16_bit(gpu)))) for gpu in gpus],
+        ),
     )
     layers = tuple((gpu_facts(gpu), gpu_figures(gpu)) for gpu in gpus)
     return Report(
@@ -100,7 +105,13 @@ def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = F
     )
 
 
-def gpu_report(gpu: Gpu) -> Report:
+def gpu_report(gpu: Gpu, *, full: bool = False) -> Report:
+    """Return one GPU; with `full` its notes and sources are on the screen too."""
+    notes = (*gpu.notes, *(f"Source: {source}" for source in gpu.sources))
+    shown = [note for note in gpu.notes if note.startswith(OTHER_MEMORIES)]
+    parts = [plural(len(gpu.sources), "source")]
+    if len(shown) < len(gpu.notes):
+        parts.insert(0, plural(len(gpu.notes) - len(shown), "note"))
     figures = gpu_figures(gpu)
     peaks = [figure for figure in figures if figure.unit == FLOP_PER_SECOND]
     ridges = [figure for figure in figures if figure.unit == NO_UNIT]
@@ -131,8 +142,9 @@ def gpu_report(gpu: Gpu) -> Report:
                 )
             ),
         ),
-        (*gpu.notes, *(f"Source: {source}" for source in gpu.sources)),
+        notes,
         rows=rows_of(layers),
+        shown_notes=notes if full else (*shown, f"--full shows {' and '.join(parts)}."),
     )
 
 

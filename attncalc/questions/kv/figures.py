@@ -125,7 +125,10 @@ def _weights(model: ModelSpec, workload: Workload) -> Given:
     if model.unread_quantization and model.stored is None:
         return Given(None)
     held = weights(model, in_dtype=workload.dtype, weights_dtype=released_dtype(model))
-    as_stored = held.dtype == AS_STORED
-    return Given(
-        held.total, "weights as stored" if as_stored else f"weights in {held.dtype}, for comparison"
-    )
+    if held.dtype == AS_STORED:
+        label = "weights as stored"
+    elif workload.dtype is None and not model.assumed:
+        label = f"weights in {held.dtype}, as released"
+    else:
+        label = f"weights in {held.dtype}"
+    return Given(held.total, label)

@@ -29,6 +29,8 @@ from ...units import BYTES, count, human
 from ...workload import Workload
 from .figures import OF_LAYERS, kv_figures
 
+# The growth of most caches with twice the context, which goes without saying.
+_TWICE = "2.0 x as much"
 _NO_CACHE = "An encoder processes all tokens in one pass: it has no KV cache."
 
 
@@ -121,32 +123,36 @@ def _tables(
 def _comparison_rows(
     model: ModelSpec, workload: Workload, by_name: dict[str, Figure], cache: KVCache, engine: str
 ) -> list[tuple[str, str, str]]:
-    """Return the rows of twice the context, of what MHA would need and of the weights, as multiples
-    of the cache.
+    """Return the rows of twice the context, if the cache does not just double, of what MHA would
+    need, and of the weights.
     """
     rows = []
     if cache.total:
-        doubled = kv_cache(model, workload.doubled(), engine_name=engine)
-        factor = f"{times(ratio(doubled.total, cache.total))} as much"
-        rows.append(("twice the context", human(doubled.total, BYTES), factor))
-    for name in ("kv_cache_if_mha", "weights", "weights_stored"):
-        figure = by_name[name]
-        if figure.quantity is None or (name == "kv_cache_if_mha" and cache.if_mha == cache.total):
-            continue
-        if name == "weights_stored" and figure.quantity == by_name["weights"].quantity:
-            continue
-        # files hold the weights of all devices
-        per_device = model.tp == 1 or name != "weights_stored"
-        if cache.total and per_device:
-            factor = f"{times(ratio(figure.whole, cache.total))} as much"
-        else:
-            factor = ""
-        rows.append((figure.label, figure.human, factor))
-        if name == "weights" and factor:
-            context = _context_of(model, workload, figure.whole, engine)
-            if context:
-                rows.append(("  a cache of that size", f"{count(context)} tokens", ""))
+        doubled = kv_cache(model, workload.doubled(), engine_name=engine).total
+        factor = _as_much(doubled, cache)
+        if factor != _TWICE:
+            rows.append(("twice the context", human(doubled, BYTES), factor))
+    if_mha = by_name["kv_cache_if_mha"]
+    if if_mha.quantity is not None and cache.if_mha != cache.total:
+        rows.append((if_mha.label, if_mha.human, _as_much(if_mha.whole, cache)))
+    weights = by_name["weights"]
+    stored = by_name["weights_stored"]
+    if weights.quantity is not None:
+        context = 0
+        if cache.total:
+            context = _context_of(model, workload, weights.whole, engine)
+        same = f"the cache at context {count(context)}" if context else ""
+        rows.append((weights.label, weights.human, same))
+    if stored.quantity is not None and stored.quantity != weights.quantity:
+        rows.append((stored.label, stored.human, ""))
     return rows
+
+
+def _as_much(size: int, cache: KVCache) -> str:
+    """Return how many times the cache a size is; '' without a cache."""
+    if not cache.total:
+        return ""
+    return f"{times(ratio(size, cache.total))} as much"
 
 
 def _context_of(model: ModelSpec, workload: Workload, size: int, engine: str) -> int:

@@ -108,13 +108,7 @@ def _tables(
             ("  at twice the context", human(doubled.score_matrix, BYTES), f"{times:.1f} x as much")
         )
     matrix = Table((LABEL, Column(), Column()), tuple(cells))
-    sizes = [largest.peaks[kernel].size for kernel in KERNELS]
-    peaks = (
-        (Column("kernel", "left"), list(KERNELS)),
-        unit_column("peak", sizes, BYTES),
-        (Column("B"), list(map(count, sizes))),
-        (Column("peak during", "left"), [largest.peaks[kernel].name for kernel in KERNELS]),
-    )
+    peaks = _peak_columns(largest)
     kinds = {
         (int(layer.score_matrix), *(layer.peaks[kernel].size for kernel in KERNELS))
         for layer in layers
@@ -122,6 +116,21 @@ def _tables(
     if len(kinds) > 1:
         return matrix, column_table(peaks), _layer_table(layers)
     return matrix, column_table(peaks)
+
+
+def _peak_columns(layer: LayerActivations) -> list[tuple[Column, list[str]]]:
+    """Return the columns of the peaks; kernels with the same peak share a row."""
+    kernels: dict[tuple[int, str], list[str]] = {}
+    for kernel in KERNELS:
+        peak = layer.peaks[kernel]
+        kernels.setdefault((int(peak.size), peak.name), []).append(kernel)
+    sizes = [size for size, _ in kernels]
+    return [
+        (Column("kernel", "left"), [", ".join(names) for names in kernels.values()]),
+        unit_column("peak", sizes, BYTES),
+        (Column("B", drop=1), list(map(count, sizes))),
+        (Column("peak during", "left"), [moment for _, moment in kernels]),
+    ]
 
 
 def _layer_table(layers: tuple[LayerActivations, ...]) -> Table:

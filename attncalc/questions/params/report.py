@@ -70,7 +70,7 @@ def _tables(model: ModelSpec, counted: Params, figures: tuple[Figure, ...]) -> t
     columns = (
         (LABEL, [label for label, _ in rows]),
         unit_column("", values, PARAMS),
-        (Column("parameters"), [count(value) for value in values]),
+        (Column("parameters", drop=1), [count(value) for value in values]),
         (Column("share"), [f"{100 * int(value) / int(total):.1f} %" for value in values]),
     )
     tables = [column_table(columns, strong=frozenset({0}))]

@@ -351,7 +351,7 @@ class PlanOptions(
 
 # The options of which each has one value, and which `fit` reads.
 FIT_OPTIONS = (ModelOptions, PlanSizeOptions, PlanEngineOptions)
-# The headings of `attncalc plan --help`, with the options below each.
+# The headings of `attncalc plan --help all`, with the options below each.
 GROUPS: dict[str, tuple[Any, ...]] = {
     "Model": (ModelOptions,),
     "Users": (LoadOptions,),

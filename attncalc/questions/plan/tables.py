@@ -68,12 +68,12 @@ def columns_of(plan: Plan, rows: Sequence[Row]) -> Columns:
     columns = _names_of(rows)
     columns += [
         _cells("gpus", rows, lambda row: count(row.gpus)),
-        _cells("nodes", rows, lambda row: count(row.nodes)),
-        _cells("repli-\ncas", rows, lambda row: count(row.replicas)),
+        _cells("nodes", rows, lambda row: count(row.nodes), drop=1),
+        _cells("repli-\ncas", rows, lambda row: count(row.replicas), drop=2),
     ]
     if plan.demand.rate is None:
         columns.append(_cells("users", rows, lambda row: _users(row.capacity)))
-        columns.append(_cells("worst", rows, lambda row: _users(row.worst_capacity)))
+        columns.append(_cells("worst", rows, lambda row: _users(row.worst_capacity), drop=3))
     else:
         most = _cells("most\nreq/s", rows, lambda row: number(row.most_requests_per_second))
         columns.append(most)
@@ -82,7 +82,7 @@ def columns_of(plan: Plan, rows: Sequence[Row]) -> Columns:
     columns += [
         _cells("TTFT", rows, lambda row: _seconds(row.speed and row.speed.served.ttft)),
         _cells("TPOT", rows, lambda row: _seconds(row.speed and row.speed.served.tpot)),
-        _cells("tokens\n/s", rows, lambda row: _amount(row.tokens_per_second, ",.0f")),
+        _cells("tokens\n/s", rows, lambda row: _amount(row.tokens_per_second, ",.0f"), drop=4),
     ]
     if plan.demand.prices:
         per_million = _cells(
@@ -94,7 +94,7 @@ def columns_of(plan: Plan, rows: Sequence[Row]) -> Columns:
         columns.append(_cells("kWh\n/M", rows, lambda row: _amount(row.kwh_per_million, ",.3g")))
     limits = [_limit(row.candidate) for row in rows]
     if {*limits} != {"cache"}:
-        columns.append((Column("limit", "left"), limits))
+        columns.append((Column("limit", "left", drop=5), limits))
     return {
         column.header.replace("-\n", "").replace("\n", ""): (column, cells)
         for column, cells in columns
@@ -119,9 +119,10 @@ def _names_of(rows: Sequence[Row]) -> list[tuple[Column, list[str]]]:
 
 
 def _cells(
-    header: str, rows: Sequence[Row], text_of: Callable[[Row], str]
+    header: str, rows: Sequence[Row], text_of: Callable[[Row], str], *, drop: int = 0
 ) -> tuple[Column, list[str]]:
-    return Column(header), [text_of(row) for row in rows]
+    """Return a column and its cells. `drop` is when a narrow screen leaves it out."""
+    return Column(header, drop=drop), [text_of(row) for row in rows]
 
 
 def _users(users: int | None) -> str:

@@ -152,7 +152,7 @@ def _figures_table(models: Sequence[ModelSpec], layers: Sequence[Layer]) -> Tabl
         row["attention"] = _attention(model)
     columns = (
         text_column("name", "name"),
-        text_column("attention", "attention"),
+        text_column("attention", "attention", drop=1),
         AnswerColumn("max_context", "context"),
         AnswerColumn("params_total", "parameters", unit=PARAMS),
         AnswerColumn("kv_cache_per_token_max", "KV per\ntoken", unit=BYTES),

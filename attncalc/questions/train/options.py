@@ -512,7 +512,7 @@ class TrainOptions(
     """The options of `attncalc train`."""
 
 
-# The headings of `attncalc train --help`, with the options below each.
+# The headings of `attncalc train --help all`, with the options below each.
 GROUPS: dict[str, tuple[Any, ...]] = {
     "Model": (ModelOptions,),
     "Micro-batch": (TrainSizeOptions, AccumulationOptions),

@@ -53,7 +53,7 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
     )
     if not full:
         return _on_one_screen(report, of, figures)
-    tables = [budget_table(of, figures, with_parts=True)]
+    tables = [budget_table(of, figures, with_parts=True, full=True)]
     if of.fewest:
         tables.append(fewest_table(of))
     if of.changes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...cost.training.fits import all_changes, stage_sizes
+from ...cost.training.fits import TrainResult, all_changes, stage_sizes
 from ...cost.training.setup import Training
 from ...show.bar import gib, gib_range
 from ...show.lists import WIDTH, option_lines
@@ -24,35 +24,45 @@ _FEWEST = "fewest GPUs, no offload"
 _NARROWEST_CHANGE = 24
 
 
-def budget_table(of: Answer, figures: Figures, *, with_parts: bool) -> Table:
-    """Return the memory by part. Without the parts of activations and buffers it is shorter."""
+def budget_table(of: Answer, figures: Figures, *, with_parts: bool, full: bool = False) -> Table:
+    """Return the memory by part. Without the parts of activations it is shorter.
+
+    With `full` it has what torch allocates at the peak. Else cuBLAS, allocator and CUDA context are
+    one row, outside the tensors.
+    """
     rows = [*_size_rows(figures, _FIRST)]
     if with_parts:
         rows += _parts_of_activations(figures)
-    rows += _size_rows(figures, ("logits", "temporary"))
-    if figures["communication"].whole and not with_parts:
-        size = figures["communication"].whole + figures["workspaces"].whole
-        rows.append(("communication, cuBLAS", human(size, BYTES), exact(size, BYTES)))
-    else:
-        rows += _size_rows(figures, ("communication", "workspaces"))
+    rows += _size_rows(figures, ("logits", "temporary", "communication"))
     result = of.result
-    if result.budget.peaks_at_loading:
-        in_step = result.budget.allocated_in_step
-        rows.append(("allocated in a step", human(in_step, BYTES), exact(in_step, BYTES)))
-        rows += _size_rows(figures, ("loading",))
-    rows += _size_rows(figures, ("allocated",))
-    low = result.low - result.budget.allocated
-    high = result.high - result.budget.allocated
-    outside = "allocator, CUDA context"
-    if result.run.is_mps:
-        outside = "allocator"
-    if result.run.gpus > 1:
-        outside = "allocator, CUDA context, NCCL"
+    tensors = result.budget.allocated
+    if full or result.budget.peaks_at_loading:
+        outside = _names_outside(result)
+        rows += _size_rows(figures, ("workspaces",))
+        if result.budget.peaks_at_loading:
+            in_step = result.budget.allocated_in_step
+            rows.append(("allocated in a step", human(in_step, BYTES), exact(in_step, BYTES)))
+            rows += _size_rows(figures, ("loading",))
+        rows += _size_rows(figures, ("allocated",))
+    else:
+        outside = "outside the tensors"
+        tensors -= figures["workspaces"].whole
+    low = f"{(result.low - tensors) / GIB:.2f} GiB"
+    high = f"to {(result.high - tensors) / GIB:.2f} GiB"
     rows += [
-        (outside, f"{low / GIB:.2f} GiB", f"to {high / GIB:.2f} GiB"),
+        (outside, low, high),
         ("needed", human(result.low, BYTES), f"to {human(result.high, BYTES)}"),
     ]
     return Table((LABEL, Column(), Column()), tuple(rows), strong=frozenset({len(rows) - 1}))
+
+
+def _names_outside(result: TrainResult) -> str:
+    """Return what takes memory besides what torch allocates."""
+    if result.run.gpus > 1:
+        return "allocator, CUDA context, NCCL"
+    if result.run.is_mps:
+        return "allocator"
+    return "allocator, CUDA context"
 
 
 def _size_rows(figures: Figures, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:

@@ -33,7 +33,7 @@ CATALOGUE = (
     "qwen3-next-80b-a3b",
     "t5-base",
     "transformer-base",
-    "transformer-large",
+    "transformer-big",
     "whisper-large-v3",
 )
 # Those of a CPU, which needs minutes for all: MHA, MQA, GQA with windows, Mamba-2, cross-attention

@@ -31,7 +31,7 @@ from .checks import (
     verdict,
 )
 from .tables import (
-    pass_tables,
+    measured_peaks_table,
     peak_tables,
     reported_notes,
     reported_tables,
@@ -179,7 +179,7 @@ def _tables(
         yield from utilization_tables(times)
     elif not lists_checks:
         yield section_table(result.checks)
-        yield from pass_tables(result)
+        yield from measured_peaks_table(result.checks, source)
     yield from reported_tables(result.reported, source, full=full)
 
 
@@ -188,7 +188,9 @@ def _tables(
 
 def _notes(verified: VerifiedModel, *, full: bool, lists_checks: bool) -> Iterator[str]:
     result = verified.result._replace(skipped=_skipped(verified))
-    more = ["" if lists_checks else "every check", "the bound of each time" if result.times else ""]
+    more = ["" if lists_checks else "every check"]
+    if result.times:
+        more.append("the times, which are not checked")
     yield from failure_notes(result.checks)
     yield from result.limits
     yield from _measurement_notes(verified, full=full, lists_checks=lists_checks)
@@ -214,7 +216,7 @@ def _skipped_notes(result: VerifyResult, full: bool, *more: str) -> Iterator[str
     *first, last = [part for part in (*more, number) if part] or [""]
     if last:
         listed = f"{', '.join(first)} and {last}" if first else last
-        yield f"{'Times are not checked. ' if result.times else ''}--full shows {listed}."
+        yield f"--full shows {listed}."
 
 
 def _json_notes(verified: VerifiedModel) -> Iterator[str]:

@@ -2,14 +2,14 @@
 for information.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...check import Check, Reported, ScalingRow, Timing, VerifyResult
+from ...check import Check, Reported, ScalingRow, Timing
 from ...search import grouped
 from ...show.report import Column, Table
 from ...units import BYTES, column, count, human
-from .checks import NOT_MEASURED, PEAKS, came_from, difference, groups_of, number
+from .checks import NOT_MEASURED, PEAKS, difference, groups_of, number
 
 # Tensors named per peak, for one layer and for several, whose longer labels leave less room.
 _MAX_TENSORS = 3
@@ -18,58 +18,45 @@ _MAX_TENSORS_OF_SEVERAL = 2
 # Peak memory and time
 
 
-def pass_tables(result: VerifyResult) -> Iterator[Table]:
-    """Yield one table of the peak memory and the time of each pass over a layer; none if neither
-    was measured.
+def measured_peaks_table(checks: Sequence[Check], source: str) -> Iterator[Table]:
+    """Yield one table of the peak memory of each pass over a layer; none if none was measured.
 
     A decode step of the math kernel has no row where another kernel runs it: nobody uses it.
     """
-    peak_of = {(check.of, check.label): check for check in result.checks if check.section == PEAKS}
-    time_of = {(timing.of, _pass(timing)): timing for timing in result.times}
-    passes = {
-        key: (peak_of.get(key), time_of.get(key))
-        for key in (*peak_of, *time_of)
-        if not _is_folded(key, (*peak_of, *time_of), peak_of.get(key))
-    }
-    if not passes:
+    measured = [check for check in checks if check.section == PEAKS]
+    peaks = [check for check in measured if not _is_folded(check, measured)]
+    if not peaks:
         return
-    groups = tuple(dict.fromkeys(group for group, _ in passes))
+    groups = tuple(dict.fromkeys(peak.of for peak in peaks))
     several = len(groups) > 1
-    columns = [Column("" if several else groups[0], "left")]
-    cells = [["  " + label if several else label] for _, label in passes]
-    peaks, times = zip(*passes.values(), strict=True)
-    for more_columns, more_cells in (_peak_cells(peaks, came_from(result)), _time_cells(times)):
-        columns += more_columns
-        cells = [row + more for row, more in zip(cells, more_cells, strict=True)]
+    more_columns, cells = _peak_cells(peaks, source)
+    columns = [Column("" if several else groups[0], "left"), *more_columns]
     rows: list[tuple[str, ...]] = []
     strong = set()
-    for i, ((group, _), (peak, _)) in enumerate(passes.items()):
-        if several and group not in [row[0] for row in rows]:
-            rows.append((group, *[""] * (len(columns) - 1)))
-        if peak and not peak.ok:
+    for peak, more in zip(peaks, cells, strict=True):
+        if several and peak.of not in [row[0] for row in rows]:
+            rows.append((peak.of, *[""] * len(more_columns)))
+        if not peak.ok:
             strong.add(len(rows))
-        rows.append(tuple(cells[i]))
+        rows.append(("  " + peak.label if several else peak.label, *more))
     yield Table(tuple(columns), tuple(rows), strong=frozenset(strong), missing=NOT_MEASURED)
 
 
-def _is_folded(key: tuple[str, str], passes: Iterable[tuple[str, str]], peak: Check | None) -> bool:
-    """Whether a pass, a layer group and a label, has no row: a decode step of the math kernel that
-    another kernel runs too, unless its peak disagrees.
+def _is_folded(peak: Check, peaks: Sequence[Check]) -> bool:
+    """Whether a peak has no row: that of a decode step of the math kernel that another kernel runs
+    too, unless it disagrees.
     """
-    group, label = key
-    if label != "decode, math" or (peak and not peak.ok):
+    if peak.label != "decode, math" or not peak.ok:
         return False
     return any(
-        of == group and other.startswith("decode, ") and other != label for of, other in passes
+        one.of == peak.of and one.label.startswith("decode, ") and one.label != peak.label
+        for one in peaks
     )
 
 
-def _peak_cells(peaks: Sequence[Check | None], source: str) -> tuple[list[Column], list[list[str]]]:
-    """Return the columns of peaks, and their cells for each pass; no columns without a peak."""
-    measured = [check for check in peaks if check]
-    if not measured:
-        return [], [[] for _ in peaks]
-    peaks_of_all = [n for check in measured for n in (int(check.predicted), int(check.measured))]
+def _peak_cells(peaks: Sequence[Check], source: str) -> tuple[list[Column], list[list[str]]]:
+    """Return the columns of peaks, and their cells for each pass."""
+    peaks_of_all = [n for check in peaks for n in (int(check.predicted), int(check.measured))]
     unit, numbers = column(peaks_of_all, BYTES)
     # a decode step has KiB beside a prefill's GiB
     of_check = iter(
@@ -83,20 +70,7 @@ def _peak_cells(peaks: Sequence[Check | None], source: str) -> tuple[list[Column
         Column(f"peak, {unit}\n{source}"),
         Column("diff"),
     ]
-    return columns, [
-        [next(of_check), next(of_check), difference(check)] if check else ["-"] * 3
-        for check in peaks
-    ]
-
-
-def _time_cells(times: Sequence[Timing | None]) -> tuple[list[Column], list[list[str]]]:
-    """Return the columns of times, and their cells for each pass; no columns without a time."""
-    if not any(times):
-        return [], [[] for _ in times]
-    columns = [Column("ms"), Column("share of\nbound")]
-    return columns, [
-        [f"{timing.ms:,.3f}", _share_of_bound(timing)] if timing else ["-"] * 2 for timing in times
-    ]
+    return columns, [[next(of_check), next(of_check), difference(check)] for check in peaks]
 
 
 def _pass(timing: Timing) -> str:
