@@ -59,7 +59,7 @@ def bars(
         return None
     kept = [(*values[i], i == strong) for i in shown(len(values), strong)]
     drawn = (Bar(label, value, _text(value, unit), is_strong) for label, value, is_strong in kept)
-    return Bars(name, title, Axis("", unit, name), tuple(drawn))
+    return Bars(name, title, Axis(title, unit, name), tuple(drawn))
 
 
 def _text(value: float | None, unit: str) -> str:

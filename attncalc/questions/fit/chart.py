@@ -45,7 +45,7 @@ def memory_chart(bar: Bar) -> Stack:
     if bar.usable < bar.memory:
         marks.append(Mark(bar.memory, f"{gib(bar.memory)} GiB on {bar.owner}"))
     title = f"Memory of {bar.owner}"
-    return Stack("memory", title, Axis("", BYTES, "memory"), tuple(pieces), tuple(marks))
+    return Stack("memory", title, Axis(title, BYTES, "memory"), tuple(pieces), tuple(marks))
 
 
 def roofline_chart(bounds: Roofline) -> Roof:

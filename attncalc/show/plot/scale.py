@@ -15,7 +15,7 @@ from ...units import BYTES, SCALES, common_unit, short
 # The ratio of the largest to the smallest value from which an axis is logarithmic.
 WIDE = 30
 # Powers of 2 between ticks of bytes and tokens.
-_BINARY_STEPS = (1, 2, 5, 10, 20, 50, 100)
+_BINARY_STEPS = (1, 2, 3, 4, 5, 10, 20, 50, 100)
 _NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 # The unit of shares of a sum.
 PERCENT = "%"
@@ -153,9 +153,13 @@ def _logarithmic(
 
 
 def _with_unit(axis: Axis, unit: str) -> str:
-    if unit and axis.label:
-        return f"{axis.label} ({unit})"
-    return axis.label or unit
+    """Return the label of an axis with its unit: 'Context (tokens)'."""
+    if not axis.label:
+        return unit
+    label = axis.label
+    if label[1:2].islower():  # not d_model
+        label = label[0].upper() + label[1:]
+    return f"{label} ({unit})" if unit else label
 
 
 def _ticks(low: float, high: float, labels: Iterable[tuple[float, str]]) -> tuple[Tick, ...]:

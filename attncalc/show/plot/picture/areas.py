@@ -18,7 +18,7 @@ from .canvas import (
     y_axis_width,
 )
 
-_LEAST = 0.7
+_LEAST = 0.6
 _USUAL = 3.0
 _USUAL_IN_A_COLUMN = 1.6
 # Inches between the axes and the legend.

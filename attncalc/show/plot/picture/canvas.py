@@ -101,8 +101,8 @@ MOST_TICKS = 16
 
 
 def most_ticks(height: float) -> int:
-    """Return the most ticks of a vertical axis that is `height` inches high: one in 0.3 inches."""
-    return max(3, min(7, int(height / 0.3)))
+    """Return the most ticks of a vertical axis that is `height` inches high: one in 0.18 inches."""
+    return max(3, min(7, int(height / 0.18)))
 
 
 def horizontal(chart: Areas | Lines, ruler: Ruler, width: float) -> Scale:
@@ -127,7 +127,7 @@ def x_axis(axes: Axes, across: Scale, sizes: style.Sizes) -> None:
 
 def x_axis_height(sizes: style.Sizes) -> float:
     """Return the inches that a horizontal axis with its label needs below the axes."""
-    return 0.12 + style.inches(sizes.small) + style.inches(sizes.text)
+    return 0.1 + style.inches(sizes.small) + style.inches(sizes.text)
 
 
 def y_axis(canvas: Canvas, ruler: Ruler, axes: Axes, up: Scale, box: Box) -> None:

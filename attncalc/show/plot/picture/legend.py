@@ -41,7 +41,7 @@ def draw(canvas: Canvas, ruler: Ruler, entries: Sequence[Entry], box: Box) -> No
     line = ruler.sizes.line
     n_rows = rows(entries, ruler, box.width)
     n_columns = -(-len(entries) // n_rows)
-    each = min(width(entries, ruler), box.width / n_columns - _BETWEEN)
+    each = min(width(entries, ruler), (box.width + _BETWEEN) / n_columns - _BETWEEN)
     axes = canvas.axes(Box(box.left, box.top, box.width, n_rows * line))
     axes.set(xlim=(0, box.width), ylim=(n_rows * line, 0))
     for i, entry in enumerate(entries):
@@ -59,7 +59,7 @@ def draw(canvas: Canvas, ruler: Ruler, entries: Sequence[Entry], box: Box) -> No
         axes.text(
             left + _HANDLE + _SPACE,
             middle,
-            ruler.cut(entry.label, max(0.3, each - _HANDLE - _SPACE)),
+            ruler.cut(entry.label, max(0.3, each - _HANDLE - _SPACE) + 0.001),
             fontsize=ruler.sizes.text,
             color=style.INK,
             va="center_baseline",

@@ -21,7 +21,7 @@ from .canvas import (
 )
 
 # Inches of the least height of the axes, and of their usual height.
-_LEAST = 0.7
+_LEAST = 0.6
 _USUAL = 2.7
 _USUAL_IN_A_COLUMN = 1.6
 # The share of the width that names may take, and in a column of a paper.

@@ -31,18 +31,30 @@ def height(marks: Sequence[Mark], across: Scale, ruler: Ruler, width: float) -> 
 def _places(
     marks: Sequence[Mark], across: Scale, ruler: Ruler, width: float
 ) -> list[_Place]:
-    """Return the marks with the lowest line of text for each on which it covers no other."""
+    """Return the marks with a line of text for each, so that no name covers another or its line.
+
+    All names are at the left of their lines if they have room there, else at the right; one that
+    has no room at that side is moved into the axes.
+    """
+    space = 0.05 / width
+    wide = {mark: (ruler.width(mark.label) + 0.05) / width for mark in marks}
+    ordered = sorted(marks, key=lambda mark: mark.value)
+    at_left = sum(across.at(mark.value) < wide[mark] for mark in ordered)
+    at_right = sum(across.at(mark.value) + wide[mark] > 1 for mark in ordered)
+    is_right = at_right < at_left
+    if is_right:
+        ordered.reverse()
     placed: list[_Place] = []
-    for mark in sorted(marks, key=lambda one: one.value):
+    for mark in ordered:
         at = across.at(mark.value)
-        label = ruler.cut(mark.label, width)
-        wide = ruler.width(label) / width
-        left = min(max(0.0, at - wide / 2), 1 - wide)
-        space = 0.1 / width
+        left = at + space if is_right else at - wide[mark]
+        left = max(0.0, min(left, 1 - wide[mark]))
+        right = left + wide[mark]
         level = 0
-        while any(other.level == level and other.right + space > left for other in placed):
-            level += 1
-        placed.append(_Place(at, left, left + wide, label, level))
+        for other in placed:
+            if other.left < right and left < other.right:
+                level = max(level, other.level + 1)
+        placed.append(_Place(at, left, right, ruler.cut(mark.label, width), level))
     return placed
 
 

@@ -33,7 +33,7 @@ BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
 
 PNG_DPI = 300
 # Height of a line of text, times its size.
-LINE = 1.35
+LINE = 1.25
 # Inches of a picture without --size.
 WIDTH = 8.6
 # Inches below which a picture is a column of a paper, with smaller text.
@@ -70,7 +70,7 @@ class Sizes(NamedTuple):
 def sizes(width: float) -> Sizes:
     """Return the sizes of a picture that is `width` inches wide."""
     if width < _COLUMN:
-        return Sizes(width, 0.06, title=8.0, heading=7.5, text=7.0, small=6.5, caption=6.0)
+        return Sizes(width, 0.05, title=8.0, heading=7.5, text=7.0, small=6.5, caption=5.5)
     return Sizes(width, 0.2, title=12.0, heading=10.0, text=9.0, small=8.5, caption=8.5)
 
 
