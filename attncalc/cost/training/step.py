@@ -5,7 +5,8 @@ peak is at one of a few moments: when the loss is differentiated, in the backwar
 layer (all activations), in that of the first (all gradients), or when the optimizer steps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from ...attention.saved import SavedTensor
 from ...model import ModelSpec
@@ -44,12 +45,17 @@ LOSS = "backward pass of the loss"
 GRADIENTS = "gradients"
 
 
+NO_PARTS: Mapping[str, int] = MappingProxyType({})
+
+
 class Held(NamedTuple):
     """Bytes that are held at a moment besides the states."""
 
     name: str  # what they are: 'activations'
     meaning: str  # the same in words
     size: Quantity  # bytes
+    # {part of the model: bytes} of activations: attention, mlp, norms, embedding, head
+    parts: Mapping[str, int] = NO_PARTS
 
 
 class StepMoment(NamedTuple):
@@ -264,7 +270,7 @@ class _Moments:
         self.saved = saved
         self.vocabulary = model.vocab_size or 0
         self.kept = Held(
-            "activations", "activations kept for the backward pass", total(parts.values())
+            "activations", "activations kept for the backward pass", total(parts.values()), parts
         )
         self.grads = Held("gradients", GRADIENTS, held.gradients)
         self.always = (self.grads,) if run.gradient_accumulation > 1 else ()
@@ -276,8 +282,11 @@ class _Moments:
         )
         self.has_loss = bool(stage.is_last and model.head and model.head.kind == "lm")
         mask = total(tensor.size for tensor in saved.outside if tensor.name == SHARED_MASK)
+        of_mask = {"attention": mask}
         self.mask = (
-            (Held("activations", "the mask that recomputed layers share", mask),) if mask else ()
+            (Held("activations", "the mask that recomputed layers share", mask, of_mask),)
+            if mask
+            else ()
         )
         self.logits: tuple[Held, ...] = ()
         if self.has_loss and run.hold_logits and run.loss == "full":
@@ -384,9 +393,15 @@ class _Moments:
         else:
             first = self.of_head
         of = "" if len(self.saved.layers) == 1 else f" ({layer.group})"
-        one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
+        one = Held(
+            "activations",
+            "activations of one layer",
+            total(t.size for t in layer.kept),
+            _by_part(layer.kept),
+        )
         for moment in _layer_moments(layer):
-            freed = total(t.size for t in layer.kept if t in moment.freed)
+            gone = [t for t in layer.kept if t in moment.freed]
+            freed = total(t.size for t in gone)
             more = Held(
                 "temporary",
                 "recomputed activations, and gradients of activations",
@@ -400,15 +415,16 @@ class _Moments:
             later = quantity(0)
             if not self.is_whole:
                 done, later = _own_gradients(run, self.held, layer, moment)
-            last = _without(self.kept, freed)
+            last = _without(self.kept, freed, _by_part(gone))
             earlier = _without(before_embedding, later)
             where = f"backward pass of the {moment.name} in the"
             yield self._moment(f"{where} last layer{of}", (*first, *done, last, more), buffers.last)
             if buffers.middle != buffers.last and last.size > one.size:
-                but_one = (*first, *done, _without(last, one.size), more)
+                but_one = (*first, *done, _without(last, one.size, one.parts), more)
                 yield self._moment(f"{where} last layer but one{of}", but_one, buffers.middle)
             own = (*reduces, *done) if _reduces_layers(run) else ()
-            of_first = (earlier, *own, _without(one, freed), more, *self.mask)
+            left = _without(one, freed, _by_part(gone))
+            of_first = (earlier, *own, left, more, *self.mask)
             yield self._moment(f"{where} first layer{of}", of_first, buffers.first)
 
 
@@ -673,10 +689,20 @@ def _own_gradients(
     return (Held("gradients", "gradients of the layer", exist),), to_come
 
 
-def _without(held: Held, size: Quantity) -> Held:
-    if size:
-        return held._replace(size=quantity(held.size - size))
-    return held
+def _by_part(tensors: Iterable[SavedTensor]) -> dict[str, int]:
+    """Return the bytes of tensors by part of the model."""
+    parts: dict[str, int] = {}
+    for tensor in tensors:
+        parts[tensor.part] = parts.get(tensor.part, 0) + int(tensor.size)
+    return parts
+
+
+def _without(held: Held, size: Quantity, parts: Mapping[str, int] = NO_PARTS) -> Held:
+    """Return what is held without `size` bytes, which are these parts."""
+    if not size:
+        return held
+    left = {part: int(of_part) - parts.get(part, 0) for part, of_part in held.parts.items()}
+    return held._replace(size=quantity(held.size - size), parts=left)
 
 
 def _stepping(run: Training, held: States) -> Quantity | None:
