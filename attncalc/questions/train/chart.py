@@ -36,9 +36,9 @@ _TEMPORARY = "temporaries"
 _COMMUNICATION = "communication, cuBLAS"
 _CHECKPOINT = "full state dict and shard"
 _PARTS = (
-    *(_WEIGHTS, _REFERENCES, _OPTIMIZER, _GRADIENTS),
+    *(_WEIGHTS, _OPTIMIZER, _GRADIENTS),
     *dict.fromkeys(_ACTIVATIONS.values()),
-    *(_LOGITS, _TEMPORARY, _COMMUNICATION, _CHECKPOINT),
+    *(_LOGITS, _TEMPORARY, _COMMUNICATION, _REFERENCES, _CHECKPOINT),
 )
 # Names of what is held at a moment only, as moments have them.
 _OF_MOMENTS = {
@@ -109,15 +109,17 @@ def _areas(
     `columns` are pairs of x and {part: bytes}.
     """
     series = []
-    for part in _PARTS:
+    colours = []
+    for i, part in enumerate(_PARTS):
         points = tuple((at, parts.get(part, 0)) for at, parts in columns)
         if any(size for _, size in points):
             series.append(Series(_label(part, run), points))
+            colours.append(i)
     limits: tuple[Mark, ...] = ()
     if run.gpu:
         limits = (Mark(run.gpu.memory, f"GPU memory, {gib(run.gpu.memory)} GiB"),)
     axis = Axis(title, BYTES, "allocated")
-    return Areas(name, title, x, axis, tuple(series), limits=limits)
+    return Areas(name, title, x, axis, tuple(series), limits=limits, colours=tuple(colours))
 
 
 def _label(part: str, run: Training) -> str:
@@ -143,7 +145,7 @@ def _over_contexts(run: Training) -> Areas:
     budgets = _budgets(run)
     columns = [(context, parts_at_peak(budget)) for context, budget in budgets.items()]
     x = Axis("context", TOKENS, "context")
-    chart = _areas("memory", "Allocated at the peak of a step", x, columns, run)
+    chart = _areas("memory", "Peak allocated", x, columns, run)
     marks = []
     for change in _phase_changes(budgets):
         marks.append(Mark(change.context, f"peak in the {change.phase} from {change.context:,}"))
@@ -155,8 +157,8 @@ def peak_text(run: Training) -> str:
     budgets = _budgets(run)
     first = _phase(next(iter(budgets.values())))
     changes = _phase_changes(budgets)
-    texts = [f"the peak of a step is in the {first}"]
-    texts += [f"from context {change.context:,} in the {change.phase}" for change in changes]
+    texts = [f"over the context, the peak of a step is in the {first}"]
+    texts += [f"from {change.context:,} in the {change.phase}" for change in changes]
     return ", ".join(texts)
 
 
@@ -283,7 +285,7 @@ def _over_a_step(run: Training, budget: StageBudget) -> Areas:
     if _OF_LOSS not in largest:  # a stage without the head
         spans = [Span("forward", 0.0, 2.0), *spans[1:]]
     x = Axis("moments of one step, not to scale", NO_UNIT, "moment")
-    chart = _areas("timeline", "Allocated in one step", x, columns, run)
+    chart = _areas("timeline", "Allocated", x, columns, run)
     place = _place(budget.peak)
     size = human(budget.allocated_in_step, BYTES)
     mark = Mark((place.start + place.end) / 2, f"{size}: {budget.peak.name}")

@@ -1,11 +1,16 @@
 """Charts as plain data: what a picture shows, before it is drawn."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...records import NamedTuple
-from .scale import PERCENT, WIDE, Axis, Scale, scale
+from .scale import PERCENT, WIDE, Axis, Scale, scale, with_unit
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Series(NamedTuple):
@@ -97,6 +102,8 @@ class Areas(NamedTuple):
     marks: tuple[Mark, ...] = ()  # places of x, such as a crossing or the peak
     limits: tuple[Mark, ...] = ()  # values of y, such as the memory of a GPU
     spans: tuple[Span, ...] = ()  # in place of ticks
+    # the number of the colour of each part; () for the first ones
+    colours: tuple[int, ...] = ()
 
     @property
     def xs(self) -> list[float]:
@@ -112,12 +119,29 @@ class Areas(NamedTuple):
             tops.append(below)
         return tops
 
+    def largest_in(self, span: Span) -> int:
+        """Return the number of the point of a span with the largest sum. At a border of two spans,
+        the first point belongs to the one before.
+        """
+        inside = []
+        for i, x in enumerate(self.xs):
+            is_second = i > 0 and self.xs[i - 1] == x
+            if x == span.start:
+                is_inside = i == 0 or is_second
+            elif x == span.end:
+                is_inside = not is_second
+            else:
+                is_inside = span.start < x < span.end
+            if is_inside:
+                inside.append(i)
+        return max(inside, key=lambda i: self.tops[-1][i])
+
     def scales(self, *, most_x: int, most_y: int) -> tuple[Scale, Scale]:
         """Return the scales of both axes, with at most so many ticks; the vertical one is
         linear.
         """
         if self.spans:
-            across = Scale(False, self.xs[0], self.xs[-1], 0.0, (), self.x.label)
+            across = Scale(False, self.xs[0], self.xs[-1], 0.0, (), with_unit(self.x, ""))
         else:
             across = scale(self.x, self.ticks, most=most_x, own=self.ticks)
         heights = [*self.tops[-1], *(limit.value for limit in self.limits)]
@@ -236,6 +260,18 @@ class Picture(NamedTuple):
     caption: tuple[str, ...]  # lines below: the workload, the engine, the dtypes
     charts: tuple[Chart, ...]  # every chart that `--show` can choose
     default: tuple[str, ...]  # the names of the charts that are drawn without `--show`
+
+    def titled(self, title: str) -> Self:
+        """Return the picture with another title; its own one and the subtitle begin the caption, so
+        that it can be made again.
+        """
+        own = "; ".join(filter(None, (self.title, self.subtitle)))
+        first, *others = self.caption
+        return self._replace(title=title, subtitle="", caption=(f"{own}; {first}", *others))
+
+    def captioned(self, text: str) -> Self:
+        """Return the picture with one more line in its caption."""
+        return self._replace(caption=(*self.caption, text))
 
     def named(self, names: Sequence[str]) -> list[Chart]:
         """Return the charts of these names, in the order of the names."""

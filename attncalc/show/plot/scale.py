@@ -21,6 +21,7 @@ _NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 PERCENT = "%"
 # Characters of a tick's number up to which a logarithmic axis has one unit: '16,384', '0.01'.
 _LONGEST_NUMBER = 6
+_LONGEST_FRACTION = 4
 
 
 class Axis(NamedTuple):
@@ -107,7 +108,7 @@ def _linear(
         places = thinned(own, most)
         unit, texts = _own_labels(axis, places)
         labels = list(zip(places, texts, strict=True))
-        return Scale(False, low, high, 0.0, _ticks(low, high, labels), _with_unit(axis, unit))
+        return Scale(False, low, high, 0.0, _ticks(low, high, labels), with_unit(axis, unit))
     top = values[-1] or 1.0
     unit, factor = common_unit(top, axis.unit)
     step = _nice_step(top / factor, most)
@@ -120,7 +121,7 @@ def _linear(
         if top / factor > 0.97 * high:  # a mark on the frame is half hidden
             high *= 1.04
     labels = [(i * step, f"{i * step:,.10g}") for i in range(n_steps + 1)]
-    return Scale(False, 0.0, high * factor, 0.0, _ticks(0.0, high, labels), _with_unit(axis, unit))
+    return Scale(False, 0.0, high * factor, 0.0, _ticks(0.0, high, labels), with_unit(axis, unit))
 
 
 def _logarithmic(
@@ -149,10 +150,10 @@ def _logarithmic(
         labels.insert(0, (shown_low + below / 3, "0"))
     width = shown_high - shown_low
     ticks = _ticks(shown_low, shown_high, labels)
-    return Scale(True, shown_low, shown_high, below / 3 / width, ticks, _with_unit(axis, unit))
+    return Scale(True, shown_low, shown_high, below / 3 / width, ticks, with_unit(axis, unit))
 
 
-def _with_unit(axis: Axis, unit: str) -> str:
+def with_unit(axis: Axis, unit: str) -> str:
     """Return the label of an axis with its unit: 'Context (tokens)'."""
     if not axis.label:
         return unit
@@ -241,7 +242,8 @@ def _in_one_unit(values: Sequence[float], unit: str) -> tuple[str, list[str]]:
 
 def _is_short(text: str, value: float) -> bool:
     """Return whether a text is short, and exactly the value."""
-    if len(text) > _LONGEST_NUMBER or "e" in text:
+    longest = _LONGEST_FRACTION if "." in text else _LONGEST_NUMBER
+    if len(text) > longest or "e" in text:
         return False
     return float(text.replace(",", "")) == value
 

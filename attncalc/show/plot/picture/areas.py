@@ -61,13 +61,14 @@ def _entries(chart: Areas) -> list[legend.Entry]:
     """Return the names of the limits, then those of the areas, the highest first."""
     entries = [legend.Entry(limit.label, _limit()) for limit in chart.limits]
     for i in reversed(range(len(chart.series))):
-        settings = {"facecolor": _colour(i), "edgecolor": style.GREY, "linewidth": 0.3}
+        settings = {"facecolor": _colour(chart, i), "edgecolor": style.GREY, "linewidth": 0.3}
         entries.append(legend.Entry(chart.series[i].label, settings, is_area=True))
     return entries
 
 
-def _colour(i: int) -> str:
-    return style.AREAS[i % len(style.AREAS)]
+def _colour(chart: Areas, i: int) -> str:
+    number = chart.colours[i] if chart.colours else i
+    return style.AREAS[number % len(style.AREAS)]
 
 
 def _limit() -> dict[str, Any]:
@@ -88,7 +89,7 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Areas, whole: Box, inside: Box) ->
     for i, top in enumerate(chart.tops):
         ys = [up.at(y) for y in top]
         axes.fill_between(
-            xs, below, ys, facecolor=_colour(i), edgecolor="white", linewidth=0.4, zorder=2
+            xs, below, ys, facecolor=_colour(chart, i), edgecolor="white", linewidth=0.4, zorder=2
         )
         below = ys
     for limit in chart.limits:

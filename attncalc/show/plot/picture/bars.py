@@ -52,7 +52,7 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Bars, whole: Box, inside: Box) -> 
     sizes = ruler.sizes
     axes = canvas.axes(inside)
     values = [bar.value for bar in chart.bars if bar.value is not None]
-    across = scale(chart.axis, values, most=max(3, min(6, int(inside.width / 0.4))), bar=True)
+    across = scale(chart.axis, values, most=max(3, min(6, int(inside.width / 0.35))), bar=True)
     axes.set_ylim(len(chart.bars) - 0.5, -0.5)
     axes.set_yticks(range(len(chart.bars)), _names(chart, ruler, whole.width))
     axes.tick_params(axis="y", labelsize=sizes.text, labelcolor=style.INK, length=0)

@@ -122,7 +122,8 @@ def x_axis(axes: Axes, across: Scale, sizes: style.Sizes) -> None:
         axis="x", labelsize=sizes.small, colors=style.GREY, labelcolor=style.INK, length=3, width=0.8
     )
     axes.set_xlabel(across.label, fontsize=sizes.text, color=style.INK, labelpad=2)
-    axes.spines["bottom"].set(visible=True, color=style.GREY, linewidth=0.8)
+    # above the background of text that ends at it
+    axes.spines["bottom"].set(visible=True, color=style.GREY, linewidth=0.8, zorder=4)
 
 
 def x_axis_height(sizes: style.Sizes) -> float:

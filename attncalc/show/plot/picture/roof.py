@@ -47,7 +47,15 @@ def around(
     chart: Roof, ruler: Ruler, width: float, axes_width: float, height: float
 ) -> tuple[float, float]:
     """Return the inches above and below the axes."""
-    return 0.0, x_axis_height(ruler.sizes)
+    above = ruler.sizes.line if _labels_meet(chart, ruler, axes_width) else 0.0
+    return above, x_axis_height(ruler.sizes)
+
+
+def _labels_meet(chart: Roof, ruler: Ruler, axes_width: float) -> bool:
+    """Return whether the names of the ridge and of the peak need two lines."""
+    low, high = chart.x_range
+    right_of_ridge = math.log(high / chart.ridge) / math.log(high / low)
+    return ruler.width(chart.peak_label) + 0.1 > right_of_ridge * axes_width
 
 
 def draw(canvas: Canvas, ruler: Ruler, chart: Roof, whole: Box, inside: Box) -> None:
@@ -69,10 +77,13 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Roof, whole: Box, inside: Box) -> 
         [ridge, ridge], [0, peak], color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1
     )
     above = peak + 0.08 / height
+    above_peak = above
+    if _labels_meet(chart, ruler, width):
+        above_peak += ruler.sizes.line / height
     axes.text(1, above, chart.peak_label, fontsize=size, ha="right", va="bottom")
     axes.text(
         ridge,
-        above,
+        above_peak,
         chart.ridge_label,
         fontsize=size,
         ha="right",
