@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from ..model import ModelSpec
 from ..units import PER_SECOND, SECONDS, human, quotient
-from .plot.chart import Bar, Bars, Chart, Picture
+from .plot.chart import Bar, Bars, Chart, Mark, Picture
 from .plot.scale import Axis
 from .report import number
 
@@ -60,6 +61,18 @@ def bars(
     kept = [(*values[i], i == strong) for i in shown(len(values), strong)]
     drawn = (Bar(label, value, _text(value, unit), is_strong) for label, value, is_strong in kept)
     return Bars(name, title, Axis(title, unit, name), tuple(drawn))
+
+
+def maximum_marks(models: Iterable[ModelSpec], longest: int) -> tuple[Mark, ...]:
+    """Return marks at the maximum context of each model that is taken beyond it."""
+    names: dict[int, list[str]] = {}
+    for model in models:
+        if model.max_context and model.max_context < longest:
+            names.setdefault(model.max_context, []).append(model.title)
+    return tuple(
+        Mark(context, f"maximum of {', '.join(dict.fromkeys(titles))}")
+        for context, titles in sorted(names.items())
+    )
 
 
 def _text(value: float | None, unit: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from ...model import plural
 from ...records import NamedTuple
 from ...show.figures import in_words
-from ...show.picture import bars, shown
+from ...show.picture import bars, maximum_marks, shown
 from ...show.plot.chart import Areas, Chart, Lines, Mark, Series
 from ...show.plot.scale import PERCENT, Axis as PlotAxis, exact_count, is_wide
 from ...show.sums import SUMS, whole_of
@@ -187,7 +187,7 @@ def _charts(sweep: Sweep, figures: Sequence[_Figure]) -> tuple[list[Chart], list
         value for figure in figures for line in figure.groups.values() for value in line.values()
     )
     shared = tuple(value for value in heights if value is not None) if len(figures) > 1 else ()
-    return [_lines(figure, shared) for figure in figures], []
+    return [_lines(sweep, figure, shared) for figure in figures], []
 
 
 def _stacked_whole(figures: Sequence[_Figure]) -> str:
@@ -232,13 +232,23 @@ def _x_axis(across: Axis) -> PlotAxis:
     return PlotAxis(in_words(across.name), _UNITS.get(across.name, NO_UNIT), across.name)
 
 
-def _lines(figure: _Figure, shared: tuple[float, ...]) -> Lines:
+def _lines(sweep: Sweep, figure: _Figure, shared: tuple[float, ...]) -> Lines:
     """Return the lines of one figure; those of another chart of its unit are `shared`."""
     assert figure.across is not None
     title = title_of(figure.name)
     series = tuple(Series(label, tuple(line.items())) for label, line in figure.groups.items())
     axis = PlotAxis(title, figure.unit, figure.name)
-    return Lines(figure.name, title, _x_axis(figure.across), axis, series, shared=shared)
+    marks = _maxima(sweep, figure.across)
+    return Lines(
+        figure.name, title, _x_axis(figure.across), axis, series, marks=marks, shared=shared
+    )
+
+
+def _maxima(sweep: Sweep, across: Axis) -> tuple[Mark, ...]:
+    """Return marks at the maxima of models beyond which the contexts go."""
+    if across.name != "context":
+        return ()
+    return maximum_marks((model.spec for model in sweep.models), max(across.values))
 
 
 def _one_chart(sweep: Sweep, figures: Sequence[_Figure]) -> Lines:
@@ -341,12 +351,16 @@ def _sum_text(label: str, across: Axis, sums: Mapping[Any, int], unit: str) -> s
 def _marks(
     sweep: Sweep, figures: Sequence[_Figure], names: Mapping[str, str]
 ) -> tuple[Mark, ...]:
-    """Return where a figure becomes larger than another, of one line for each figure."""
+    """Return the maxima of models, and of one line for each figure where one becomes larger than
+    another.
+    """
     across = figures[0].across
-    if across is None or len(figures[0].groups) > 1 or across.name not in INNER:
-        return ()
+    assert across is not None
+    maxima = _maxima(sweep, across)
+    if len(figures[0].groups) > 1 or across.name not in INNER:
+        return maxima
     lines = {figure.name: dict(*figure.groups.values()) for figure in figures}
-    return tuple(_crossing_marks(sweep, across.name, lines, names))
+    return (*maxima, *_crossing_marks(sweep, across.name, lines, names))
 
 
 def _crossing_marks(
