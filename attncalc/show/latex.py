@@ -9,9 +9,10 @@ from typing import IO
 from .formats import Rows
 from .formulas import Explanation, explanations
 from .latex_math import math, symbol_name
-from .latex_text import escape
+from .latex_text import escape as escape
 from .report import Report, Table
 from .row_columns import in_columns
+
 
 def render(report: Report, *, explain: bool = False) -> str:
     r"""Return one tabular per table of the screen; the heading and the notes are comments.

@@ -12,7 +12,8 @@ from ...records import NamedTuple
 from ...show.figures import in_words
 from ...show.picture import bars, maximum_marks, shown
 from ...show.plot.chart import Areas, Chart, Lines, Mark, Series
-from ...show.plot.scale import PERCENT, Axis as PlotAxis, exact_count, is_wide
+from ...show.plot.scale import PERCENT, exact_count, is_wide
+from ...show.plot.scale import Axis as PlotAxis
 from ...show.sums import SUMS, whole_of
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, SECONDS, TOKENS, short
 from .axes import INNER, Axis
@@ -215,8 +216,10 @@ def _bar_charts(figures: Sequence[_Figure]) -> list[Chart]:
     """Return bars of each figure; several figures of one model are the bars of one chart."""
     first = figures[0]
     if len(figures) > 1 and len(first.groups) == 1:
-        values = [(title_of(figure.name), *figure.groups.values()) for figure in figures]
-        heights = [(title, by_place[None]) for title, by_place in values]
+        heights = []
+        for figure in figures:
+            (line,) = figure.groups.values()
+            heights.append((title_of(figure.name), line[None]))
         name = ",".join(figure.name for figure in figures)
         found = [bars(name, _TOGETHER[first.unit], first.unit, heights)]
     else:
@@ -261,16 +264,16 @@ def _one_chart(sweep: Sweep, figures: Sequence[_Figure]) -> Lines:
         for label, line in figure.groups.items():
             name = ", ".join(filter(None, (label, _lower(title_of(figure.name)))))
             series.append(Series(name, tuple(line.items())))
-    marks = _marks(sweep, figures, {figure.name: _lower(title_of(figure.name)) for figure in figures})
+    marks = _marks(
+        sweep, figures, {figure.name: _lower(title_of(figure.name)) for figure in figures}
+    )
     names = ",".join(figure.name for figure in figures)
     title = _TOGETHER[unit]
     axis = PlotAxis(title, unit, names)
     return Lines(names, title, _x_axis(across), axis, tuple(series), marks=marks)
 
 
-def _stacks(
-    sweep: Sweep, figures: Sequence[_Figure], whole: str
-) -> tuple[list[Chart], list[str]]:
+def _stacks(sweep: Sweep, figures: Sequence[_Figure], whole: str) -> tuple[list[Chart], list[str]]:
     """Return the parts of a sum, stacked: a chart for each line, and sentences on the sums of
     shares.
 
@@ -326,8 +329,9 @@ def _sums(figures: Sequence[_Figure], label: str) -> dict[Any, int]:
     sums = {}
     for x in figures[0].groups[label]:
         values = [figure.groups[label].get(x) for figure in figures]
-        if None not in values:
-            sums[x] = sum(values)
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            sums[x] = sum(known)
     return sums
 
 
@@ -348,9 +352,7 @@ def _sum_text(label: str, across: Axis, sums: Mapping[Any, int], unit: str) -> s
     return f"the sum{of} is {texts[0]}, {texts[1]}"
 
 
-def _marks(
-    sweep: Sweep, figures: Sequence[_Figure], names: Mapping[str, str]
-) -> tuple[Mark, ...]:
+def _marks(sweep: Sweep, figures: Sequence[_Figure], names: Mapping[str, str]) -> tuple[Mark, ...]:
     """Return the maxima of models, and of one line for each figure where one becomes larger than
     another.
     """

@@ -44,10 +44,10 @@ def _of_pair(
     for low, high in pairwise(signs):
         if signs[low] == signs[high]:
             continue
-        x = _first_with(sweep, axis, pair, (low, high), signs[high])
-        if x is not None:
+        place = _first_with(sweep, axis, pair, (low, high), signs[high])
+        if place is not None:
             larger, smaller = pair if signs[high] > 0 else (second, first)
-            yield Crossing(x, larger, smaller)
+            yield Crossing(place, larger, smaller)
 
 
 def _sign(a: int | None, b: int | None) -> int:

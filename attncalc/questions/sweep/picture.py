@@ -14,7 +14,7 @@ from ...show.plot.chart import Picture
 from ...units import count
 from .axes import shown as as_text
 from .charts import charts_of, value_text
-from .columns import ERROR, MEMORY, PASS, STEPS, unit_of
+from .columns import ERROR, MEMORY, PASS, unit_of
 from .grid import default_figure
 from .sweep import Sweep
 
@@ -101,7 +101,9 @@ def _defaults(sweep: Sweep) -> Iterator[str]:
         yield f"other options as `attncalc {sweep.other.name}` has them by default"
         return
     if sweep.with_fit:
-        yield from _served(sweep, with_engine="engine" not in given, with_dtype=not has_weights_dtype)
+        yield from _served(
+            sweep, with_engine="engine" not in given, with_dtype=not has_weights_dtype
+        )
         if not has_kv_dtype:
             yield "cache in the engine's default dtype"
         return
@@ -129,9 +131,11 @@ def _served(sweep: Sweep, *, with_engine: bool, with_dtype: bool) -> Iterator[st
             gpus = by_way.setdefault("; ".join(words), [])
             if gpu not in gpus:
                 gpus.append(gpu)
-    for words, gpus in by_way.items():
-        if words:
-            yield words if len(by_way) == 1 else f"{words} ({', '.join(gpus)})"
+    for way, gpus in by_way.items():
+        if way and len(by_way) == 1:
+            yield way
+        elif way:
+            yield f"{way} ({', '.join(gpus)})"
 
 
 def _own_dtypes(sweep: Sweep) -> str:

@@ -255,12 +255,7 @@ _PLACES: Mapping[str, _Place] = {
 }
 # Of the embedding, and of any other moment: gradients of the first matrices come last.
 _END = _Place(_BACKWARD, 2.85, 3.0)
-_SPANS = (
-    _FORWARD,
-    Span("loss", 1.0, 2.0),
-    Span("backward", 2.0, 3.0),
-    Span("step", 3.0, 4.0),
-)
+_SPANS = (_FORWARD, Span("loss", 1.0, 2.0), Span("backward", 2.0, 3.0), Span("step", 3.0, 4.0))
 
 
 def _place(moment: StepMoment) -> _Place:

@@ -8,6 +8,7 @@ answer too.
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from ...records import NamedTuple
 from ...units import BYTES, SCALES, common_unit, short
@@ -22,6 +23,9 @@ PERCENT = "%"
 # Characters of a tick's number up to which a logarithmic axis has one unit: '16,384', '0.01'.
 _LONGEST_NUMBER = 6
 _LONGEST_FRACTION = 4
+
+
+Value = TypeVar("Value")
 
 
 class Axis(NamedTuple):
@@ -167,7 +171,7 @@ def _ticks(low: float, high: float, labels: Iterable[tuple[float, str]]) -> tupl
     return tuple(Tick((place - low) / (high - low), label) for place, label in labels)
 
 
-def thinned(values: Sequence[float], most: int) -> Sequence[float]:
+def thinned(values: Sequence[Value], most: int) -> Sequence[Value]:
     """Return at most `most` of the values, at equal steps, the last one among them."""
     step = math.ceil(len(values) / most)
     if step > 1:
@@ -230,7 +234,9 @@ def _in_one_unit(values: Sequence[float], unit: str) -> tuple[str, list[str]]:
     best: tuple[str, list[str]] | None = None
     for name, size in SCALES.get(unit, {unit: 1.0}).items():
         texts = [f"{value / size:,.6g}" for value in values]
-        if not all(_is_short(text, value / size) for text, value in zip(texts, values, strict=True)):
+        if not all(
+            _is_short(text, value / size) for text, value in zip(texts, values, strict=True)
+        ):
             continue
         if best is None or sum(map(len, texts)) < sum(map(len, best[1])):
             best = (name, texts)

@@ -164,9 +164,7 @@ def _table(
     return lines
 
 
-def _value(
-    points: Mapping[float, float | None], key: float, size: float, digits: int
-) -> str:
+def _value(points: Mapping[float, float | None], key: float, size: float, digits: int) -> str:
     """Return a value in units of `size`, with so many digits after the point."""
     if not points:
         return ""  # a limit, whose name has its value

@@ -3,7 +3,6 @@
 from typing import Any
 
 from ..chart import Areas
-from ..scale import Scale
 from . import legend, marks, style
 from .canvas import (
     MOST_TICKS,
@@ -108,8 +107,14 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Areas, whole: Box, inside: Box) ->
             va="top",
         )
         if start > 0:
-            axes.plot([start, start], [-0.08 / height, 1], color=style.GREY, linewidth=0.6,
-                      clip_on=False, zorder=3)
+            axes.plot(
+                [start, start],
+                [-0.08 / height, 1],
+                color=style.GREY,
+                linewidth=0.6,
+                clip_on=False,
+                zorder=3,
+            )
     if chart.spans:
         axes.xaxis.labelpad = 0.1 * 72 + sizes.small
     marks.draw(axes, chart.marks, across, ruler, inside.width, height)

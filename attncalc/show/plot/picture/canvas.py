@@ -119,7 +119,12 @@ def x_axis(axes: Axes, across: Scale, sizes: style.Sizes) -> None:
     """Draw the ticks of a horizontal axis, its label and its grid."""
     axes.set_xticks([tick.at for tick in across.ticks], [tick.label for tick in across.ticks])
     axes.tick_params(
-        axis="x", labelsize=sizes.small, colors=style.GREY, labelcolor=style.INK, length=3, width=0.8
+        axis="x",
+        labelsize=sizes.small,
+        colors=style.GREY,
+        labelcolor=style.INK,
+        length=3,
+        width=0.8,
     )
     axes.set_xlabel(across.label, fontsize=sizes.text, color=style.INK, labelpad=2)
     # above the background of text that ends at it

@@ -62,6 +62,8 @@ class _Placed:
         self.module: Any = _DRAWN_BY[type(chart)]
         self.ruler = ruler
         self.width = width
+        self.least: float
+        self.inner: float
         self.least, self.inner = self.module.inner(chart, ruler)
         self.left = 0.0
         self.right = 0.0
@@ -84,6 +86,8 @@ class _Placed:
     def around(self) -> tuple[float, float]:
         """Return the inches above the axes, with the heading, and below them."""
         axes_width = self.width - self.left - self.right
+        above: float
+        below: float
         above, below = self.module.around(
             self.chart, self.ruler, self.width, axes_width, self.inner
         )
@@ -91,7 +95,8 @@ class _Placed:
 
     @property
     def height(self) -> float:
-        return sum(self.around()) + self.inner
+        above, below = self.around()
+        return above + self.inner + below
 
     def draw(self, canvas: Canvas, left: float, top: float) -> None:
         sizes = self.ruler.sizes

@@ -27,7 +27,7 @@ _USUAL_IN_A_COLUMN = 1.6
 # The share of the width that names may take, and in a column of a paper.
 _LONGEST_NAME = 0.34
 _LONGEST_IN_A_COLUMN = 0.26
-# Points up to which each of a line is marked.
+# Points of a line up to which those of all lines are marked.
 _MARKED = 24
 # Inches between a line's end and its name.
 _TO_NAME = 0.33
@@ -68,7 +68,9 @@ def _is_below(chart: Lines, ruler: Ruler, width: float, height: float) -> bool:
     return longest > width * _LONGEST_IN_A_COLUMN or ruler.sizes.line * len(chart.series) > height
 
 
-def around(chart: Lines, ruler: Ruler, width: float, axes_width: float, height: float) -> tuple[float, float]:
+def around(
+    chart: Lines, ruler: Ruler, width: float, axes_width: float, height: float
+) -> tuple[float, float]:
     """Return the inches above and below the axes."""
     across = horizontal(chart, ruler, axes_width)
     above = max(0.06, marks.height(chart.marks, across, ruler, axes_width))
@@ -96,8 +98,9 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Lines, whole: Box, inside: Box) ->
     axes = canvas.axes(inside)
     x_axis(axes, across, ruler.sizes)
     y_axis(canvas, ruler, axes, up, Box(whole.left, inside.top, whole.width, height))
+    is_marked = all(len(series.points) <= _MARKED for series in chart.series)
     for i, series in enumerate(chart.series):
-        _draw_line(axes, across, up, series, i)
+        _draw_line(axes, (across, up), series, i, is_marked=is_marked)
     marks.draw(axes, chart.marks, across, ruler, inside.width, height)
     if _is_below(chart, ruler, whole.width, height):
         top = inside.top + height + x_axis_height(ruler.sizes) + 0.04
@@ -140,14 +143,17 @@ def _draw_names(
         )
 
 
-def _draw_line(axes: Axes, across: Scale, up: Scale, series: Series, i: int) -> None:
+def _draw_line(
+    axes: Axes, scales: tuple[Scale, Scale], series: Series, i: int, *, is_marked: bool
+) -> None:
     """Draw one line, with a gap where a y is missing, and its points."""
+    across, up = scales
     settings = _settings(i)
     own_marks = settings.pop("marker")
     for run in runs(series.points):
         xs = [across.at(x) for x, _ in run]
         ys = [up.at(y) for _, y in run]
-        mark = own_marks if series.measured is None and len(series.points) <= _MARKED else ""
+        mark = own_marks if is_marked and series.measured is None else ""
         axes.plot(xs, ys, marker=mark, clip_on=False, **settings)
     if series.measured:
         measured = known(series.measured)

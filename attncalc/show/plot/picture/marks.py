@@ -28,9 +28,7 @@ def height(marks: Sequence[Mark], across: Scale, ruler: Ruler, width: float) -> 
     return levels * ruler.sizes.line + (0.04 if levels else 0.0)
 
 
-def _places(
-    marks: Sequence[Mark], across: Scale, ruler: Ruler, width: float
-) -> list[_Place]:
+def _places(marks: Sequence[Mark], across: Scale, ruler: Ruler, width: float) -> list[_Place]:
     """Return the marks with a line of text for each, so that no name covers another or its line.
 
     All names are at the left of their lines if they have room there, else at the right; one that

@@ -8,16 +8,7 @@ from matplotlib.axes import Axes
 from ..chart import Roof, Step
 from ..scale import Scale, scale
 from . import style
-from .canvas import (
-    Box,
-    Canvas,
-    Ruler,
-    most_ticks,
-    x_axis,
-    x_axis_height,
-    y_axis,
-    y_axis_width,
-)
+from .canvas import Box, Canvas, Ruler, most_ticks, x_axis, x_axis_height, y_axis, y_axis_width
 
 # Inches of the least height of the axes, and of their usual height.
 _LEAST = 1.1
