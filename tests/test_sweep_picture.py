@@ -74,10 +74,10 @@ def test_axes_without_numbers_make_bars() -> None:
     )
     assert isinstance(chart, Bars)
     assert [bar.label for bar in chart.bars] == [
-        "gpt2, fp16 cache",
-        "gpt2, fp8 cache",
-        "llama2-7b, fp16 cache",
-        "llama2-7b, fp8 cache",
+        "GPT-2 (124M), fp16 cache",
+        "GPT-2 (124M), fp8 cache",
+        "LLaMA-2 7B, fp16 cache",
+        "LLaMA-2 7B, fp8 cache",
     ]
 
 
@@ -96,7 +96,8 @@ def test_the_caption_has_what_does_not_vary_and_the_defaults() -> None:
     )
     assert picture.title == "LLaMA-2 7B"
     assert picture.caption == (
-        "h100-80gb; 2 GPUs; engine: vLLM; weights as released; cache in the engine's default dtype",
+        "h100-80gb; 2 GPUs; batch 1; engine: vLLM; weights in fp16; "
+        "cache in the engine's default dtype",
     )
     given = sweep_picture(
         sweep(
@@ -108,7 +109,7 @@ def test_the_caption_has_what_does_not_vary_and_the_defaults() -> None:
             columns="kv_cache",
         )
     )
-    assert given.caption == ("ideal; bf16 model; fp8 cache",)
+    assert given.caption == ("ideal; bf16 model; fp8 cache; batch 1",)
 
 
 def test_of_many_lines_some_are_left_out_and_the_caption_says_how_many() -> None:
@@ -164,7 +165,8 @@ def test_the_command_draws_and_writes_rows(ask: Ask, tmp_path: Path) -> None:
     shown = [
         "".join(tag.itertext()) for tag in ET.parse(picture).iter() if tag.tag.endswith("}text")
     ]
-    assert {"gpt2", "llama2-7b", "KV cache", "context (tokens)", "256", "512", "1K"} <= set(shown)
+    assert {"GPT-2 (124M)", "LLaMA-2 7B", "Context (tokens)", "256", "512", "1K"} <= set(shown)
+    assert "KV cache (MiB)" in shown
     assert "already exists" in ask(*command, "--plot", str(picture)).err
     again = ask(*command, "--plot", str(picture), "--force")
     assert again.code == 0
@@ -174,13 +176,13 @@ def test_the_command_draws_and_writes_rows(ask: Ask, tmp_path: Path) -> None:
 def test_characters_replace_the_rows(ask: Ask, tmp_path: Path) -> None:
     answer = ask("sweep", "gpt2", "-c", "256,512,1K", "--plot")
     assert answer.code == 0
-    assert "context (tokens)" in answer.out
+    assert "Context (tokens)" in answer.out
     assert "kv_cache" not in answer.out
     assert (
         "cannot be combined with --json" in ask("sweep", "gpt2", "-c", "1K", "--json", "--plot").err
     )
     both = ask("sweep", "gpt2", "-c", "256,512", "-o", str(tmp_path / "x.csv"), "--plot")
-    assert "context (tokens)" in both.out
+    assert "Context (tokens)" in both.out
     assert (tmp_path / "x.csv").exists()
 
 

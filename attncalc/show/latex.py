@@ -9,7 +9,7 @@ from typing import IO
 from .formats import Rows
 from .formulas import Explanation, explanations
 from .latex_math import math, symbol_name
-from .latex_text import escape as escape
+from .latex_text import escape
 from .report import Report, Table
 from .row_columns import in_columns
 

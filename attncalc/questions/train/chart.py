@@ -1,7 +1,8 @@
-"""The charts of `attncalc train`: the parts of a GPU's memory at the peak, over the context and over
-one step, and the stages of a pipeline.
+"""The charts of `attncalc train`: the parts of a GPU's memory at the peak, over the context and
+over one step, and the stages of a pipeline.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...cost.training.setup import Training
@@ -40,6 +41,8 @@ _PARTS = (
     *dict.fromkeys(_ACTIVATIONS.values()),
     *(_LOGITS, _TEMPORARY, _COMMUNICATION, _REFERENCES, _CHECKPOINT),
 )
+# Parts that are held for the whole run.
+STATES = (_WEIGHTS, _REFERENCES, _OPTIMIZER)
 # Names of what is held at a moment only, as moments have them.
 _OF_MOMENTS = {
     "gradients": _GRADIENTS,
@@ -192,36 +195,48 @@ def _ticks(run: Training) -> list[int]:
     return sorted({max(1, (longest >> i) // step) * step for i in range(_TICKS)})
 
 
+class _Budgets(dict[int, StageBudget]):
+    """{context: budget}, which is computed when it is first read."""
+
+    def __init__(self, run: Training) -> None:
+        super().__init__()
+        self._run = run
+
+    def __missing__(self, context: int) -> StageBudget:
+        self[context] = most_loaded(self._run.with_workload(context=context), plain=True)
+        return self[context]
+
+
 def _budgets(run: Training) -> dict[int, StageBudget]:
     """Return {context: budget}: of the ticks, of contexts between them, and of both sides of each
     change of the peak's moment.
     """
     step = _step(run)
-    found: dict[int, StageBudget] = {}
-
-    def budget(context: int) -> StageBudget:
-        if context not in found:
-            found[context] = most_loaded(run.with_workload(context=context), plain=True)
-        return found[context]
-
-    contexts: set[int] = set()
     ticks = _ticks(run)
-    for low, high in zip(ticks, ticks[1:] or ticks, strict=False):
-        for i in range(_BETWEEN + 1):
+    contexts = {*ticks}
+    for low, high in itertools.pairwise(ticks):
+        for i in range(1, _BETWEEN + 1):
             place = low + (high - low) * i // (_BETWEEN + 1)
             contexts.add(max(1, place // step) * step)
-    contexts.add(ticks[-1])
-    ordered = sorted(contexts)
-    for low, high in zip(ordered, ordered[1:], strict=False):
-        while high - low > step and _moment(budget(low)) != _moment(budget(high)):
-            middle = (low + high) // 2 // step * step
-            if _moment(budget(middle)) == _moment(budget(low)):
-                low = middle
-            else:
-                high = middle
-    for context in ordered:
-        budget(context)
-    return dict(sorted(found.items()))
+    budgets = _Budgets(run)
+    found = set(contexts)
+    for low, high in itertools.pairwise(sorted(contexts)):
+        if _moment(budgets[low]) != _moment(budgets[high]):
+            found |= {*_around_change(budgets, low, high, step)}
+    return {context: budgets[context] for context in sorted(found)}
+
+
+def _around_change(budgets: _Budgets, low: int, high: int, step: int) -> tuple[int, int]:
+    """Return the last context with the moment of `low`, and the next, by bisection."""
+    while high - low > step:
+        middle = (low + high) // 2 // step * step
+        if middle <= low:
+            break
+        if _moment(budgets[middle]) == _moment(budgets[low]):
+            low = middle
+        else:
+            high = middle
+    return low, high
 
 
 def _moment(budget: StageBudget) -> tuple[int, str]:
