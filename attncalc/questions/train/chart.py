@@ -97,8 +97,8 @@ def train_charts(run: Training, stages: list[int]) -> Iterator[Chart]:
     """Yield the memory by part over the context and over a step, and the bytes of each stage of a
     pipeline.
     """
-    yield _over_contexts(run)
-    yield _over_a_step(run, most_loaded(run, plain=True))
+    yield over_contexts(run)
+    yield over_a_step(run, most_loaded(run, plain=True))
     if len(stages) > 1:
         named = [(f"stage {i}", size) for i, size in enumerate(stages)]
         yield from filter(None, [bars("stages", "Allocated on a GPU of each stage", BYTES, named)])
@@ -141,7 +141,7 @@ class _Change(NamedTuple):
     phase: str
 
 
-def _over_contexts(run: Training) -> Areas:
+def over_contexts(run: Training) -> Areas:
     """Return the parts of the peak of each context. Where another moment becomes the peak, they
     jump.
     """
@@ -179,7 +179,7 @@ def _phase_changes(budgets: Mapping[int, StageBudget]) -> list[_Change]:
 def _phase(budget: StageBudget) -> str:
     if budget.peaks_at_loading:
         return LOADING
-    return _place(budget.peak).phase
+    return place_of(budget.peak).phase
 
 
 def _step(run: Training) -> int:
@@ -273,18 +273,18 @@ _END = _Place(_BACKWARD, 2.85, 3.0)
 _SPANS = (_FORWARD, Span("loss", 1.0, 2.0), Span("backward", 2.0, 3.0), Span("step", 3.0, 4.0))
 
 
-def _place(moment: StepMoment) -> _Place:
+def place_of(moment: StepMoment) -> _Place:
     for words, place in _PLACES.items():
         if words in moment.name:
             return place
     return _END
 
 
-def _over_a_step(run: Training, budget: StageBudget) -> Areas:
+def over_a_step(run: Training, budget: StageBudget) -> Areas:
     """Return the parts over the moments of a step, with the peak."""
     largest: dict[_Place, StepMoment] = {}
     for moment in budget.moments:
-        place = _place(moment)
+        place = place_of(moment)
         if place not in largest or moment.size > largest[place].size:
             largest[place] = moment
     columns: list[tuple[float, Parts]] = [*_forward(run, budget)]
@@ -296,7 +296,7 @@ def _over_a_step(run: Training, budget: StageBudget) -> Areas:
         spans = [Span("forward", 0.0, 2.0), *spans[1:]]
     x = Axis("moments of one step, not to scale", NO_UNIT, "moment")
     chart = _areas("timeline", "Allocated", x, columns, run)
-    place = _place(budget.peak)
+    place = place_of(budget.peak)
     size = human(budget.allocated_in_step, BYTES)
     mark = Mark((place.start + place.end) / 2, f"{size}: {budget.peak.name}")
     return chart._replace(spans=tuple(spans), marks=(mark,))
@@ -317,5 +317,5 @@ def _forward(run: Training, budget: StageBudget) -> Iterable[tuple[float, Parts]
     yield 0.0, parts
     at_end = dict(parts)
     _add_activations(at_end, budget.activations)
-    has_loss = any(_place(moment) == _OF_LOSS for moment in budget.moments)
+    has_loss = any(place_of(moment) == _OF_LOSS for moment in budget.moments)
     yield (1.0 if has_loss else 2.0), at_end
