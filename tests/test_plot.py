@@ -349,6 +349,58 @@ def test_plot_before_a_model_asks_for_a_file(ask: Ask) -> None:
     assert "--plot as the last option draws on the terminal" in error
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare llama2-70b",
+        "compare gpt2 llama2-7b llama3-8b -c 512,1K,2K",
+        "fit llama2-70b --gpu h100-80gb --gpus 4",
+        "train llama3-8b --gpu h100-80gb --gpus 8 --zero 3",
+        "train llama3-8b --gpu h100-80gb --gpus 8 --zero 3 --show timeline",
+        "sweep gpt2 -c 64:1024:x2",
+        "sweep gpt2 -c 16:400:16 -b 1:30:1 --columns kv_cache",
+        "plan gpt2 --users 9 --prompt 500 --output-len 100 --gpu t4,l4 --price t4=0.5,l4=0.7",
+    ],
+)
+def test_a_terminal_has_one_chart_of_at_most_20_rows(command: str, ask: Ask) -> None:
+    """Besides the title and the caption, which may have several lines."""
+    blocks = ask(*command.split(), "--plot").out.split("\n\n")
+    assert len(blocks) == 3
+    _, chart, _ = blocks
+    assert len(chart.splitlines()) <= 20 - 4
+
+
+def test_other_charts_are_named_below_the_first(ask: Ask) -> None:
+    out = ask("compare", "gpt2", "--plot").out
+    assert "--show params_total,flops_prefill,flops_decode draws more" in out
+
+
+def test_lines_on_top_of_each_other_are_a_table(ask: Ask) -> None:
+    """80 layers of 8 heads of 128 take 1.25 GiB at 4K; the 64 of Qwen3 32B take 1.00."""
+    models = ("llama2-70b", "llama3-70b", "qwen3-32b")
+    command = ("sweep", *models, "-c", "4K,8K", "--columns", "kv_cache")
+    lines = ask(*command, "--plot").out.splitlines()
+    assert lines[2] == "KV cache (GiB) by context (tokens)"
+    assert [line.split() for line in lines[3:7]] == [
+        ["4K", "8K"],
+        ["LLaMA-2", "70B", "1.25", "2.50"],
+        ["Llama", "3", "70B", "1.25", "2.50"],
+        ["Qwen3", "32B", "1.00", "2.00"],
+    ]
+
+
+def test_ones_own_model_is_not_as_released(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "n_layers: 2\nd_model: 512\nn_heads: 8\nn_kv_heads: 2\nmlp: plain\nd_ff: 2048\n"
+        "vocab_size: 1000\nnorm: layernorm\n"
+    )
+    out = ask("compare", str(file), "-c", "512", "--plot").out
+    assert out.startswith("mine\n")
+    assert "GQA-2 is the model's own" in " ".join(out.split())
+    assert "as released" not in out
+
+
 def test_show_chooses_charts_in_its_order(ask: Ask) -> None:
     out = ask("compare", "gpt2", "--show", "params_total, kv_cache", "--plot").out
     assert out.index("Parameters") < out.index("KV cache")

@@ -11,7 +11,7 @@ from attncalc import sweep
 from attncalc.errors import AttncalcError
 from attncalc.questions.sweep.picture import for_picture, sweep_picture
 from attncalc.questions.sweep.sweep import Sweep
-from attncalc.show.plot.chart import Bars, Chart, Lines
+from attncalc.show.plot.chart import Areas, Bars, Chart, Lines
 
 
 def drawn(rows: Sweep) -> Chart:
@@ -79,6 +79,73 @@ def test_axes_without_numbers_make_bars() -> None:
         "LLaMA-2 7B, fp16 cache",
         "LLaMA-2 7B, fp8 cache",
     ]
+
+
+def test_parts_of_a_sum_are_one_chart_with_their_crossings() -> None:
+    """`attncalc flops gpt2` prints both contexts from which scores cost more."""
+    columns = "flops_attention_scores,flops_attention_projections,flops_mlp"
+    rows = sweep("gpt2", context="64:8192:x2", columns=columns)
+    chart = drawn(rows)
+    assert isinstance(chart, Areas)
+    assert [series.label for series in chart.series] == [
+        "attention projections",
+        "MLP",
+        "attention scores",
+    ]
+    assert [(mark.value, mark.label) for mark in chart.marks if "maximum" not in mark.label] == [
+        (3072, "scores > projections from 3,072"),
+        (6144, "scores > MLP from 6,144"),
+    ]
+
+
+def test_parts_of_wide_sums_are_shares_and_the_caption_has_the_sums() -> None:
+    columns = "flops_attention_scores,flops_mlp"
+    wide = sweep("gpt2", context="64:8192:x2", columns=columns)
+    chart = drawn(wide)
+    assert isinstance(chart, Areas)
+    assert chart.y.unit == "%"
+    assert chart.tops[-1] == pytest.approx([100] * 8)
+    # 12 * 2 * 64 * 2 * 768 * 3072 and 12 * 2 * 12 * (64 * 65 / 2) * 2 * 64 FLOP
+    assert "the sum is 7.32 GFLOP at context 64" in sweep_picture(wide).caption[0]
+    narrow = drawn(sweep("gpt2", context="512,1K,2K", columns=columns))
+    assert isinstance(narrow, Areas)
+    assert narrow.y.unit == "FLOP"
+    row = next(iter(sweep("gpt2", context=512, columns=columns)))
+    assert narrow.tops[-1][0] == row["flops_attention_scores"] + row["flops_mlp"]
+
+
+def test_a_sum_beside_its_parts_is_their_upper_edge() -> None:
+    parts = "params_attention,params_mlp,params_embedding,params_head,params_norm,params_other"
+    rows = sweep("gpt2", layers="6,12,24", columns=f"params_total,{parts}")
+    chart = drawn(rows)
+    assert isinstance(chart, Areas)
+    assert chart.tops[-1] == [row["params_total"] for row in rows]
+
+
+def test_figures_of_one_unit_share_axes() -> None:
+    one = drawn(sweep("gpt2", context="256,512,1K", columns="peak_math,peak_flash"))
+    assert isinstance(one, Lines)
+    assert [series.label for series in one.series] == ["peak math", "peak flash"]
+    assert one.y.label == "memory"
+
+
+def test_panels_of_one_unit_have_one_scale() -> None:
+    """Four models with two figures are eight lines, which are too many for one chart."""
+    models = ["gpt2", "llama2-7b", "llama2-13b", "llama2-70b"]
+    rows = sweep(models, context="256,512,1K", columns="kv_cache,kv_cache_if_mha")
+    first, second = sweep_picture(rows).charts
+    assert isinstance(first, Lines)
+    assert isinstance(second, Lines)
+    scales = [chart.scales(most_x=5, most_y=5)[1] for chart in (first, second)]
+    assert scales[0].low == scales[1].low
+    assert scales[0].high == scales[1].high
+
+
+def test_lines_that_go_beyond_a_models_maximum_have_it_marked() -> None:
+    chart = drawn(sweep(["gpt2", "llama2-7b"], context="512,1K,2K", columns="kv_cache"))
+    assert isinstance(chart, Lines)
+    assert [(mark.value, mark.label) for mark in chart.marks] == [(1024, "maximum of GPT-2 (124M)")]
+    assert drawn(sweep("gpt2", context="256,512,1K", columns="kv_cache")).marks == ()  # type: ignore[union-attr]
 
 
 def test_a_cell_that_is_not_possible_is_a_gap() -> None:

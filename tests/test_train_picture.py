@@ -125,7 +125,9 @@ def test_the_memory_of_the_gpu_is_a_line() -> None:
 
 
 def test_the_picture_of_a_pipeline_has_its_stages(ask: Ask) -> None:
-    command = "llama3-8b --gpus 2 --pp 2 --gradient-accumulation 4 -c 4K --plot --show memory,stages"
+    command = (
+        "llama3-8b --gpus 2 --pp 2 --gradient-accumulation 4 -c 4K --plot --show memory,stages"
+    )
     out = ask("train", *command.split()).out
     for text in ("activations: MLP", "optimizer states", "8K", "stage 0", "stage 1"):
         assert text in out

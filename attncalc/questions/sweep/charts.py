@@ -80,12 +80,15 @@ def charts_of(
     titles = {model.name: model.spec.title for model in sweep.models}
     if len({*titles.values()}) < len(titles):
         titles = {}
-    figures = []
+    by_name: dict[str, Values] = {}
     for name in sweep.columns:
         values = {key: row[name] for key, row in zip(keys, rows, strict=True)}
-        figure = _figure(name, varying, values, titles)
-        if figure:
-            figures.append(figure)
+        if any(values.values()):
+            by_name[name] = values
+    figures = []
+    for name in by_name:
+        kept = _kept(name, by_name, len(varying))
+        figures.append(_figure(name, varying, kept, by_name[name], titles))
     charts: list[Chart] = []
     sums: list[str] = []
     for together in _together(figures):
@@ -95,17 +98,26 @@ def charts_of(
     return charts, max((figure.left_out for figure in figures), default=0), sums
 
 
-def _figure(
-    name: str, varying: Sequence[Axis], values: Values, titles: Mapping[str, str]
-) -> _Figure | None:
-    """Return a figure as lines or as bars; None without a number above zero.
+def _kept(name: str, by_name: Mapping[str, Values], n_axes: int) -> list[int]:
+    """Return the axes on which a figure depends, or another figure with which it shares axes.
 
-    An axis on which the figure does not depend is left out, as the batch on which the number of
-    requests that fit does not depend.
+    Others are left out, as the batch on which the number of requests that fit does not depend.
     """
-    if not any(values.values()):
-        return None
-    kept = [i for i in range(len(varying)) if _depends(values, i)]
+    unit = unit_of(name)
+    together = [by_name[name]]
+    if unit in _TOGETHER:
+        together = [values for other, values in by_name.items() if unit_of(other) == unit]
+    return [i for i in range(n_axes) if any(_depends(values, i) for values in together)]
+
+
+def _figure(
+    name: str,
+    varying: Sequence[Axis],
+    kept: Sequence[int],
+    values: Values,
+    titles: Mapping[str, str],
+) -> _Figure:
+    """Return a figure over the axes that are kept, as lines or as bars."""
     across = _across([varying[i] for i in kept])
     down = [i for i in kept if varying[i] is not across]
     groups: dict[str, dict[Any, Any]] = {}

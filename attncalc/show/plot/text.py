@@ -18,7 +18,7 @@ WIDTH = 80
 # Rows of the lines of a chart: with its axes, a title and a caption it has 20.
 HEIGHT = 10
 # Rows of a chart of bars, and of a table.
-_MOST_ROWS = 14
+_MOST_ROWS = 13
 MARKS = "ox+*#@%&=~"
 _CELL = "·"
 _FILLS = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░"}
