@@ -163,7 +163,7 @@ def test_the_caption_has_what_does_not_vary_and_the_defaults() -> None:
     )
     assert picture.title == "LLaMA-2 7B"
     assert picture.caption == (
-        "h100-80gb; 2 GPUs; batch 1; engine: vLLM; weights in fp16; "
+        "h100-80gb; 2 GPUs; batch 1; engine: vLLM, weights in fp16; "
         "cache in the engine's default dtype",
     )
     given = sweep_picture(

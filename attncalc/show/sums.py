@@ -48,6 +48,8 @@ SUMS: Mapping[str, tuple[str, ...]] = {
         "activations_outside",
     ),
 }
+# Sums of what is held at one moment, which may be another one for another context.
+MOMENTS = ("allocated",)
 
 
 def whole_of(figures: Iterable[str]) -> str:

@@ -69,7 +69,7 @@ def roofline_chart(bounds: Roofline) -> Roof:
         short(bounds.gpu.bandwidth, BYTES_PER_SECOND),
         f"compute-bound from {number(float(bounds.ridge))} FLOP/byte",
         Axis("FLOP per byte", NO_UNIT, "flop_per_byte"),
-        Axis("FLOP/s", FLOP_PER_SECOND, "flop_per_second"),
+        Axis("speed", FLOP_PER_SECOND, "flop_per_second"),
         tuple(_step(label, step, time) for label, step in steps.items() if step),
     )
 

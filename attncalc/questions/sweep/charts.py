@@ -4,6 +4,8 @@ Figures of one unit share a chart if their lines are few, and the parts of one s
 Other figures of one unit have charts of one scale.
 """
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +16,7 @@ from ...show.picture import bars, maximum_marks, shown
 from ...show.plot.chart import Areas, Chart, Lines, Mark, Series
 from ...show.plot.scale import PERCENT, exact_count, is_wide
 from ...show.plot.scale import Axis as PlotAxis
-from ...show.sums import SUMS, whole_of
+from ...show.sums import MOMENTS, SUMS, whole_of
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, SECONDS, TOKENS, short
 from .axes import INNER, Axis
 from .columns import title_of, unit_of
@@ -86,9 +88,9 @@ def charts_of(
         if any(values.values()):
             by_name[name] = values
     figures = []
-    for name in by_name:
+    for name, of_figure in by_name.items():
         kept = _kept(name, by_name, len(varying))
-        figures.append(_figure(name, varying, kept, by_name[name], titles))
+        figures.append(_figure(name, varying, kept, of_figure, titles))
     charts: list[Chart] = []
     sums: list[str] = []
     for together in _together(figures):
@@ -313,8 +315,26 @@ def _stacks(sweep: Sweep, figures: Sequence[_Figure], whole: str) -> tuple[list[
         else:
             axis = PlotAxis(title, unit, whole)
         x = _x_axis(across)
-        charts.append(Areas(whole, title, x, axis, tuple(series), tuple(own), marks))
+        drawn = _in_steps(series, list(own)) if whole in MOMENTS else series
+        charts.append(Areas(whole, title, x, axis, tuple(drawn), tuple(own), marks))
     return charts, facts
+
+
+def _in_steps(series: Sequence[Series], xs: Sequence[int]) -> list[Series]:
+    """Return lines that are level around each x, and jump between two of them.
+
+    Each x has a moment of its own: between two, the parts do not go over into each other.
+    """
+    ends = [math.sqrt(low * high) for low, high in itertools.pairwise(xs)]
+    starts = [xs[0], *ends]
+    ends.append(xs[-1])
+    found = []
+    for one in series:
+        points: list[tuple[float, float | None]] = []
+        for start, (x, y), end in zip(starts, one.points, ends, strict=True):
+            points += dict.fromkeys(((start, y), (x, y), (end, y)))
+        found.append(Series(one.label, tuple(points)))
+    return found
 
 
 def _part(name: str) -> str:

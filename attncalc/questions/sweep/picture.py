@@ -128,7 +128,7 @@ def _served(sweep: Sweep, *, with_engine: bool, with_dtype: bool) -> Iterator[st
                 words.append(f"engine: {find_engine(engine).title}")
             if with_dtype:
                 words.append(f"weights in {dtype or _own_dtypes(sweep)}")
-            gpus = by_way.setdefault("; ".join(words), [])
+            gpus = by_way.setdefault(", ".join(words), [])
             if gpu not in gpus:
                 gpus.append(gpu)
     for way, gpus in by_way.items():

@@ -232,14 +232,18 @@ def _in_one_unit(values: Sequence[float], unit: str) -> tuple[str, list[str]]:
     Without such a unit each has its own: ('', ['1 MiB', '1 TiB']).
     """
     best: tuple[str, list[str]] | None = None
+    shortest = math.inf
     for name, size in SCALES.get(unit, {unit: 1.0}).items():
         texts = [f"{value / size:,.6g}" for value in values]
         if not all(
             _is_short(text, value / size) for text, value in zip(texts, values, strict=True)
         ):
             continue
-        if best is None or sum(map(len, texts)) < sum(map(len, best[1])):
+        # a fraction takes longer to read than its characters
+        length = sum(map(len, texts)) + 2 * sum("." in text for text in texts)
+        if length < shortest:
             best = (name, texts)
+            shortest = length
     if best:
         return best
     own = "" if unit in SCALES else unit

@@ -245,7 +245,7 @@ def _roof(chart: Roof, width: int) -> list[str]:
     lines = _drawn(
         across,
         up,
-        chart.title,
+        f"{chart.title}: {up.label}",
         [Series("", chart.roof, ()), *steps],
         HEIGHT - 2,
         MARKS[-1] + MARKS,

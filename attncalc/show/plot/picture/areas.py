@@ -44,15 +44,13 @@ def margins(chart: Areas, ruler: Ruler, width: float, height: float) -> tuple[fl
     return y_axis_width(ruler, up, height), right
 
 
-def around(
-    chart: Areas, ruler: Ruler, width: float, axes_width: float, height: float
-) -> tuple[float, float]:
+def around(chart: Areas, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, float]:
     """Return the inches above and below the axes."""
-    across = horizontal(chart, ruler, axes_width)
-    above = max(0.06, marks.height(chart.marks, across, ruler, axes_width))
+    across = horizontal(chart, ruler, inside.width)
+    above = max(0.06, marks.height(chart.marks, across, ruler, whole, inside))
     below = x_axis_height(ruler.sizes)
     if ruler.sizes.is_column:
-        below += legend.rows(_entries(chart), ruler, width) * ruler.sizes.line + 0.04
+        below += legend.rows(_entries(chart), ruler, whole.width) * ruler.sizes.line + 0.04
     return above, below
 
 
@@ -117,7 +115,7 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Areas, whole: Box, inside: Box) ->
             )
     if chart.spans:
         axes.xaxis.labelpad = 0.1 * 72 + sizes.small
-    marks.draw(axes, chart.marks, across, ruler, inside.width, height)
+    marks.draw(axes, chart.marks, across, ruler, whole, inside)
     if sizes.is_column:
         top_of_legend = inside.top + height + x_axis_height(sizes) + 0.04
         place = Box(whole.left, top_of_legend, whole.width, 0)

@@ -40,9 +40,7 @@ def _names(chart: Bars, ruler: Ruler, width: float) -> list[str]:
     return names
 
 
-def around(
-    chart: Bars, ruler: Ruler, width: float, axes_width: float, height: float
-) -> tuple[float, float]:
+def around(chart: Bars, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, float]:
     """Return the inches above and below the axes."""
     return 0.0, x_axis_height(ruler.sizes)
 

@@ -27,8 +27,9 @@ _DRAWN_BY: dict[type, ModuleType] = {
     Stack: stack,
     Roof: roof,
 }
-# Inches of the longest name up to which two charts of bars or lines fit side by side.
-_NARROW_NAME = 1.4
+# Inches of the longest name up to which two charts of bars, or of lines, fit side by side.
+_NARROW_BAR = 1.4
+_NARROW_LINE = 0.9
 # Inches between charts beside and below each other.
 _BETWEEN = 0.3
 _BELOW = 0.2
@@ -85,13 +86,16 @@ class _Placed:
 
     def around(self) -> tuple[float, float]:
         """Return the inches above the axes, with the heading, and below them."""
-        axes_width = self.width - self.left - self.right
         above: float
         below: float
-        above, below = self.module.around(
-            self.chart, self.ruler, self.width, axes_width, self.inner
-        )
+        whole = Box(0.0, 0.0, self.width, self.inner)
+        above, below = self.module.around(self.chart, self.ruler, whole, self._inside(0.0, 0.0))
         return self.heading_height + above, below
+
+    def _inside(self, left: float, top: float) -> Box:
+        """Return the box of the axes of a chart that begins at `left`, if the axes do at `top`."""
+        width = self.width - self.left - self.right
+        return Box(left + self.left, top, width, self.inner)
 
     @property
     def height(self) -> float:
@@ -105,8 +109,7 @@ class _Placed:
             text = self.ruler.cut(heading, self.width, sizes.heading, "bold")
             canvas.text(left, top, text, sizes.heading, weight="bold")
         above, _ = self.around()
-        axes_width = self.width - self.left - self.right
-        inside = Box(left + self.left, top + above, axes_width, self.inner)
+        inside = self._inside(left, top + above)
         whole = Box(left, top, self.width, self.height)
         self.module.draw(canvas, self.ruler, self.chart, whole, inside)
 
@@ -253,9 +256,7 @@ def _is_narrow(chart: Chart, ruler: Ruler) -> bool:
     if ruler.sizes.is_column:
         return False
     if isinstance(chart, Bars):
-        labels = [bar.label for bar in chart.bars]
-    elif isinstance(chart, Lines):
-        labels = [series.label for series in chart.series]
-    else:
-        return False
-    return all(ruler.width(label) <= _NARROW_NAME for label in labels)
+        return all(ruler.width(bar.label) <= _NARROW_BAR for bar in chart.bars)
+    if isinstance(chart, Lines):
+        return all(ruler.width(series.label) <= _NARROW_LINE for series in chart.series)
+    return False

@@ -68,15 +68,13 @@ def _is_below(chart: Lines, ruler: Ruler, width: float, height: float) -> bool:
     return longest > width * _LONGEST_IN_A_COLUMN or ruler.sizes.line * len(chart.series) > height
 
 
-def around(
-    chart: Lines, ruler: Ruler, width: float, axes_width: float, height: float
-) -> tuple[float, float]:
+def around(chart: Lines, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, float]:
     """Return the inches above and below the axes."""
-    across = horizontal(chart, ruler, axes_width)
-    above = max(0.06, marks.height(chart.marks, across, ruler, axes_width))
+    across = horizontal(chart, ruler, inside.width)
+    above = max(0.06, marks.height(chart.marks, across, ruler, whole, inside))
     below = x_axis_height(ruler.sizes)
-    if _is_below(chart, ruler, width, height):
-        below += legend.rows(_entries(chart), ruler, width) * ruler.sizes.line + 0.04
+    if _is_below(chart, ruler, whole.width, inside.height):
+        below += legend.rows(_entries(chart), ruler, whole.width) * ruler.sizes.line + 0.04
     return above, below
 
 
@@ -101,7 +99,7 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Lines, whole: Box, inside: Box) ->
     is_marked = all(len(series.points) <= _MARKED for series in chart.series)
     for i, series in enumerate(chart.series):
         _draw_line(axes, (across, up), series, i, is_marked=is_marked)
-    marks.draw(axes, chart.marks, across, ruler, inside.width, height)
+    marks.draw(axes, chart.marks, across, ruler, whole, inside)
     if _is_below(chart, ruler, whole.width, height):
         top = inside.top + height + x_axis_height(ruler.sizes) + 0.04
         legend.draw(canvas, ruler, _entries(chart), Box(whole.left, top, whole.width, 0))

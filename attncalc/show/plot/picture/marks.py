@@ -8,63 +8,84 @@ from ....records import NamedTuple
 from ..chart import Mark
 from ..scale import Scale
 from . import style
-from .canvas import Ruler
+from .canvas import Box, Ruler
+
+# Inches between a name and its line or another name.
+_SPACE = 0.05
 
 
 class _Place(NamedTuple):
-    """A mark's place from 0 to 1, where its name begins and ends, and its line of text."""
+    """A mark in inches from the left edge of the axes."""
 
-    at: float
-    left: float
-    right: float
+    at: float  # its line
+    left: float  # where its name begins
+    right: float  # where that ends
     label: str
-    level: int
+    level: int = 0  # the line of text of its name: 0 is the lowest
+
+    def covers(self, at: float) -> bool:
+        """Return whether its name is above a place."""
+        return self.left - _SPACE < at < self.right + _SPACE
+
+    def touches(self, other: "_Place") -> bool:
+        """Return whether both names could not be on one line."""
+        return self.left < other.right + _SPACE and other.left < self.right + _SPACE
 
 
-def height(marks: Sequence[Mark], across: Scale, ruler: Ruler, width: float) -> float:
-    """Return the inches above axes of `width` inches that the names need."""
-    places = _places(marks, across, ruler, width)
+def height(marks: Sequence[Mark], across: Scale, ruler: Ruler, whole: Box, inside: Box) -> float:
+    """Return the inches above the axes `inside` a chart that the names need."""
+    places = _places(marks, across, ruler, whole, inside)
     levels = max((place.level + 1 for place in places), default=0)
     return levels * ruler.sizes.line + (0.04 if levels else 0.0)
 
 
-def _places(marks: Sequence[Mark], across: Scale, ruler: Ruler, width: float) -> list[_Place]:
+def _places(
+    marks: Sequence[Mark], across: Scale, ruler: Ruler, whole: Box, inside: Box
+) -> list[_Place]:
     """Return the marks with a line of text for each, so that no name covers another or its line.
 
-    All names are at the left of their lines if they have room there, else at the right; one that
-    has no room at that side is moved into the axes.
+    All names are at the left of their lines if they have room there, else each where it has room.
     """
-    space = 0.05 / width
-    wide = {mark: (ruler.width(mark.label) + 0.05) / width for mark in marks}
-    ordered = sorted(marks, key=lambda mark: mark.value)
-    at_left = sum(across.at(mark.value) < wide[mark] for mark in ordered)
-    at_right = sum(across.at(mark.value) + wide[mark] > 1 for mark in ordered)
-    is_right = at_right < at_left
-    if is_right:
-        ordered.reverse()
-    placed: list[_Place] = []
-    for mark in ordered:
-        at = across.at(mark.value)
-        left = at + space if is_right else at - wide[mark]
-        left = max(0.0, min(left, 1 - wide[mark]))
-        right = left + wide[mark]
-        level = 0
-        for other in placed:
-            if other.left < right and left < other.right:
-                level = max(level, other.level + 1)
-        placed.append(_Place(at, left, right, ruler.cut(mark.label, width), level))
-    return placed
+    first = whole.left - inside.left
+    last = first + whole.width
+    placed = []
+    for mark in sorted(marks, key=lambda mark: mark.value):
+        at = across.at(mark.value) * inside.width
+        label = ruler.cut(mark.label, whole.width)
+        wide = ruler.width(label)
+        if at - _SPACE - wide >= first:
+            left = at - _SPACE - wide
+        else:
+            left = max(first, min(at + _SPACE, last - wide))
+        placed.append(_Place(at, left, left + wide, label))
+    return _with_levels(placed)
+
+
+def _with_levels(places: list[_Place]) -> list[_Place]:
+    """Return the marks on the lowest lines of text on which no line crosses a name."""
+    found = list(places)
+    for _ in places:
+        for i, place in enumerate(found):
+            level = place.level
+            for j, other in enumerate(found):
+                is_above = place.covers(other.at) and not other.covers(place.at)
+                is_later = place.touches(other) and not other.covers(place.at) and j < i
+                if j != i and (is_above or is_later):
+                    level = max(level, other.level + 1)
+            found[i] = place._replace(level=level)
+    return found
 
 
 def draw(
-    axes: Axes, marks: Sequence[Mark], across: Scale, ruler: Ruler, width: float, inner: float
+    axes: Axes, marks: Sequence[Mark], across: Scale, ruler: Ruler, whole: Box, inside: Box
 ) -> None:
-    """Draw the marks on axes that are `width` inches wide and `inner` inches high."""
-    for place in _places(marks, across, ruler, width):
-        foot = 1 + (0.03 + place.level * ruler.sizes.line) / inner
+    """Draw the marks on the axes `inside` a chart."""
+    for place in _places(marks, across, ruler, whole, inside):
+        foot = 1 + (0.03 + place.level * ruler.sizes.line) / inside.height
+        at = place.at / inside.width
         axes.plot(
-            [place.at, place.at],
-            [0, foot],
+            [at, at],
+            [0, foot + 0.6 * ruler.sizes.line / inside.height],
             color=style.INK,
             linewidth=0.9,
             linestyle=(0, (1.5, 1.5)),
@@ -72,12 +93,11 @@ def draw(
             zorder=4,
         )
         axes.text(
-            place.left,
+            place.left / inside.width,
             foot,
             place.label,
             fontsize=ruler.sizes.text,
             color=style.INK,
             va="bottom",
-            bbox=style.BEHIND,
             zorder=5,
         )

@@ -34,11 +34,9 @@ def _up(chart: Roof, height: float) -> Scale:
     return scale(chart.y, (), most=most_ticks(height), edges=chart.y_range)
 
 
-def around(
-    chart: Roof, ruler: Ruler, width: float, axes_width: float, height: float
-) -> tuple[float, float]:
+def around(chart: Roof, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, float]:
     """Return the inches above and below the axes."""
-    above = ruler.sizes.line if _labels_meet(chart, ruler, axes_width) else 0.0
+    above = ruler.sizes.line if _labels_meet(chart, ruler, inside.width) else 0.0
     return above, x_axis_height(ruler.sizes)
 
 

@@ -49,13 +49,11 @@ def margins(chart: Stack, ruler: Ruler, width: float, height: float) -> tuple[fl
     return 0.12, 0.12
 
 
-def around(
-    chart: Stack, ruler: Ruler, width: float, axes_width: float, height: float
-) -> tuple[float, float]:
+def around(chart: Stack, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, float]:
     """Return the inches of the names above the bar, and of the limits and the axis below."""
     line = ruler.sizes.line
-    above = _rows(_names(chart, ruler, axes_width)) * line + 0.1
-    limits = _rows(_limits(chart, ruler, axes_width)) * line + 0.14
+    above = _rows(_names(chart, ruler, inside.width)) * line + 0.1
+    limits = _rows(_limits(chart, ruler, inside.width)) * line + 0.14
     return above, limits + x_axis_height(ruler.sizes)
 
 
