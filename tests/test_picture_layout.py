@@ -61,6 +61,7 @@ def trained(show: str) -> Picture:
 PARTS = "flops_attention_scores,flops_attention_projections,flops_mlp"
 PICTURES: dict[str, Callable[[], Picture]] = {
     "kv": lambda: swept("llama3-70b", "qwen3-32b", "deepseek-v3", context="1K:128K:x2"),
+    "maxima": lambda: swept("llama3-8b", "llama2-7b", "mistral-7b-v0.1", context="1K:32K:x2"),
     "flops": lambda: swept("gpt2", context="64:8192:x2", columns=PARTS),
     "flops of two models": lambda: swept("gpt2", "gpt3", context="64:2048:x2", columns=PARTS),
     "memory": lambda: swept("gpt2", context="256:8K:x2", columns="peak_math,peak_flash"),

@@ -74,18 +74,27 @@ def around(chart: Lines, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, 
     above = max(0.06, marks.height(chart.marks, across, ruler, whole, inside))
     below = x_axis_height(ruler.sizes)
     if _is_below(chart, ruler, whole.width, inside.height):
-        below += legend.rows(_entries(chart), ruler, whole.width) * ruler.sizes.line + 0.04
+        below += legend.rows(_entries(chart, ruler), ruler, whole.width) * ruler.sizes.line + 0.04
     return above, below
 
 
-def _entries(chart: Lines) -> list[legend.Entry]:
-    return [legend.Entry(series.label, _settings(i)) for i, series in enumerate(chart.series)]
+def _entries(chart: Lines, ruler: Ruler) -> list[legend.Entry]:
+    return [
+        legend.Entry(series.label, _settings(i, ruler.sizes))
+        for i, series in enumerate(chart.series)
+    ]
 
 
-def _settings(i: int) -> dict[str, Any]:
+def _settings(i: int, sizes: style.Sizes) -> dict[str, Any]:
     """Return how the line `i` is drawn."""
     colour, mark, dashes = style.of_series(i)
-    return {"color": colour, "marker": mark, "markersize": 4, "linestyle": dashes, "linewidth": 1.4}
+    return {
+        "color": colour,
+        "marker": mark,
+        "markersize": sizes.marker,
+        "linestyle": dashes,
+        "linewidth": sizes.stroke,
+    }
 
 
 def draw(canvas: Canvas, ruler: Ruler, chart: Lines, whole: Box, inside: Box) -> None:
@@ -98,11 +107,12 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Lines, whole: Box, inside: Box) ->
     y_axis(canvas, ruler, axes, up, Box(whole.left, inside.top, whole.width, height))
     is_marked = all(len(series.points) <= _MARKED for series in chart.series)
     for i, series in enumerate(chart.series):
-        _draw_line(axes, (across, up), series, i, is_marked=is_marked)
+        settings = _settings(i, ruler.sizes)
+        _draw_line(axes, (across, up), series, settings, is_marked=is_marked)
     marks.draw(axes, chart.marks, across, ruler, whole, inside)
     if _is_below(chart, ruler, whole.width, height):
         top = inside.top + height + x_axis_height(ruler.sizes) + 0.04
-        legend.draw(canvas, ruler, _entries(chart), Box(whole.left, top, whole.width, 0))
+        legend.draw(canvas, ruler, _entries(chart, ruler), Box(whole.left, top, whole.width, 0))
     else:
         _draw_names(axes, ruler, chart, (across, up), whole, inside)
 
@@ -130,7 +140,9 @@ def _draw_names(
         at = place / inside.height
         xs = [x, 1 + 0.05 * one_inch, start]
         axes.plot(xs, [y, y, at], color=colour, linewidth=0.6, alpha=0.6, clip_on=False, zorder=1)
-        axes.plot([start], [at], color=colour, marker=mark, markersize=4, clip_on=False)
+        axes.plot(
+            [start], [at], color=colour, marker=mark, markersize=ruler.sizes.marker, clip_on=False
+        )
         axes.text(
             start + 0.08 * one_inch,
             at,
@@ -142,11 +154,15 @@ def _draw_names(
 
 
 def _draw_line(
-    axes: Axes, scales: tuple[Scale, Scale], series: Series, i: int, *, is_marked: bool
+    axes: Axes,
+    scales: tuple[Scale, Scale],
+    series: Series,
+    settings: dict[str, Any],
+    *,
+    is_marked: bool,
 ) -> None:
     """Draw one line, with a gap where a y is missing, and its points."""
     across, up = scales
-    settings = _settings(i)
     own_marks = settings.pop("marker")
     for run in runs(series.points):
         xs = [across.at(x) for x, _ in run]
@@ -157,5 +173,6 @@ def _draw_line(
         measured = known(series.measured)
         xs = [across.at(x) for x, _ in measured]
         ys = [up.at(y) for _, y in measured]
-        settings |= {"linestyle": "", "markersize": 6, "markerfacecolor": "white"}
+        size = 1.5 * settings["markersize"]
+        settings |= {"linestyle": "", "markersize": size, "markerfacecolor": "white"}
         axes.plot(xs, ys, marker=own_marks, clip_on=False, **settings)

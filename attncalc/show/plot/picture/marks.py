@@ -44,21 +44,23 @@ def _places(
 ) -> list[_Place]:
     """Return the marks with a line of text for each, so that no name covers another or its line.
 
-    All names are at the left of their lines if they have room there, else each where it has room.
+    All names are at the left of their lines if they have room there, else at the right.
     """
     first = whole.left - inside.left
     last = first + whole.width
-    placed = []
+    at_left = []
+    at_right = []
     for mark in sorted(marks, key=lambda mark: mark.value):
         at = across.at(mark.value) * inside.width
         label = ruler.cut(mark.label, whole.width)
         wide = ruler.width(label)
-        if at - _SPACE - wide >= first:
-            left = at - _SPACE - wide
-        else:
-            left = max(first, min(at + _SPACE, last - wide))
-        placed.append(_Place(at, left, left + wide, label))
-    return _with_levels(placed)
+        left = at - _SPACE - wide
+        at_left.append(_Place(at, left, left + wide, label))
+        left = min(at + _SPACE, last - wide)
+        at_right.append(_Place(at, left, left + wide, label))
+    if all(place.left >= first for place in at_left):
+        return _with_levels(at_left)
+    return _with_levels(at_right)
 
 
 def _with_levels(places: list[_Place]) -> list[_Place]:
@@ -69,7 +71,8 @@ def _with_levels(places: list[_Place]) -> list[_Place]:
             level = place.level
             for j, other in enumerate(found):
                 is_above = place.covers(other.at) and not other.covers(place.at)
-                is_later = place.touches(other) and not other.covers(place.at) and j < i
+                is_later = place.touches(other) and j < i
+                is_later = is_later and (not other.covers(place.at) or place.covers(other.at))
                 if j != i and (is_above or is_later):
                     level = max(level, other.level + 1)
             found[i] = place._replace(level=level)

@@ -136,7 +136,7 @@ def _draw_steps(
                 top = bottom
         taken.append((start, start + wide, top - tall))
         colour, mark, _ = style.of_series(i)
-        axes.plot([x], [y], marker=mark, markersize=9, color=colour, zorder=3)
+        axes.plot([x], [y], marker=mark, markersize=2 * ruler.sizes.marker, color=colour, zorder=3)
         axes.plot([x, x], [0, y], color=colour, linewidth=0.8, zorder=1)
         for k, line in enumerate(lines):
             axes.text(

@@ -50,6 +50,8 @@ class Sizes(NamedTuple):
     text: float  # of the names of axes, lines and bars
     small: float  # of ticks
     caption: float
+    marker: float  # of the points of a line
+    stroke: float  # the width of a line
 
     @property
     def inner(self) -> float:
@@ -70,8 +72,28 @@ class Sizes(NamedTuple):
 def sizes(width: float) -> Sizes:
     """Return the sizes of a picture that is `width` inches wide."""
     if width < _COLUMN:
-        return Sizes(width, 0.05, title=8.0, heading=7.5, text=7.0, small=6.5, caption=5.5)
-    return Sizes(width, 0.2, title=12.0, heading=10.0, text=9.0, small=8.5, caption=8.5)
+        return Sizes(
+            width,
+            0.05,
+            title=8.0,
+            heading=7.5,
+            text=7.0,
+            small=6.5,
+            caption=5.5,
+            marker=3.0,
+            stroke=1.1,
+        )
+    return Sizes(
+        width,
+        0.2,
+        title=12.0,
+        heading=10.0,
+        text=9.0,
+        small=8.5,
+        caption=8.5,
+        marker=4.0,
+        stroke=1.5,
+    )
 
 
 SETTINGS: dict[Any, Any] = {
