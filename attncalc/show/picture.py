@@ -63,6 +63,13 @@ def bars(
     return Bars(name, title, Axis(title, unit, name), tuple(drawn))
 
 
+def own_dtype(model: ModelSpec) -> str:
+    """Return how a model's weights are stored: 'bf16', or 'fp8 and bf16'."""
+    if model.quantization and model.quantization.method:
+        return f"{model.quantization.method} and {model.dtype}"
+    return model.dtype
+
+
 def maximum_marks(models: Iterable[ModelSpec], longest: int) -> tuple[Mark, ...]:
     """Return marks at the maximum context of each model that is taken beyond it."""
     names: dict[int, list[str]] = {}

@@ -8,7 +8,7 @@ from typing import Any
 from ...model import plural
 from ...serving.fit import Verdict
 from ...show.blocks import Form, on_one_screen
-from ...show.picture import picture
+from ...show.picture import own_dtype, picture
 from ...show.plot.chart import Picture
 from ...show.report import Figure, Report, number, rows_of
 from ...show.users import described
@@ -104,7 +104,9 @@ def _picture(plan: Plan) -> Picture | None:
         facts.append(f"prices of an hour: {each}")
     models = ", ".join(dict.fromkeys(request.model.title for request in plan.requests))
     resolved = [row.candidate.resolved for row in plan.rows]
-    weights = " or ".join(dict.fromkeys(one.args.dtype.name for one in resolved))
+    requests = [one.request for one in resolved]
+    stored = [request.weights_dtype or own_dtype(request.model) for request in requests]
+    weights = " or ".join(dict.fromkeys(stored))
     caches = " or ".join(dict.fromkeys(one.args.kv_dtype.name for one in resolved))
     dtypes = f"weights in {weights}, cache in {caches}"
     engines = ", ".join(dict.fromkeys(row.candidate.resolved.engine.title for row in plan.rows))

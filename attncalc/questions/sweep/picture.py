@@ -7,9 +7,8 @@ from typing import Any
 
 from ...engines import find_engine
 from ...errors import AttncalcError
-from ...model import ModelSpec
 from ...show.figures import in_words
-from ...show.picture import MAX_BARS, captions
+from ...show.picture import MAX_BARS, captions, own_dtype
 from ...show.plot.chart import Picture
 from ...units import count
 from .axes import shown as as_text
@@ -142,14 +141,7 @@ def _own_dtypes(sweep: Sweep) -> str:
     """Return the dtypes of the models' weights, with the models if they differ."""
     by_dtype: dict[str, list[str]] = {}
     for name, spec in sweep.models:
-        by_dtype.setdefault(_own_dtype(spec), []).append(name)
+        by_dtype.setdefault(own_dtype(spec), []).append(name)
     if len(by_dtype) == 1:
         return next(iter(by_dtype))
     return ", ".join(f"{dtype} ({', '.join(names)})" for dtype, names in by_dtype.items())
-
-
-def _own_dtype(spec: ModelSpec) -> str:
-    """Return how a model's weights are stored: 'bf16', or 'fp8 (bf16 elsewhere)'."""
-    if spec.quantization and spec.quantization.method:
-        return f"{spec.quantization.method} and {spec.dtype}"
-    return spec.dtype

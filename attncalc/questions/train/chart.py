@@ -291,15 +291,15 @@ def over_a_step(run: Training, budget: StageBudget) -> Areas:
     for place in sorted(largest, key=lambda one: one.start):
         parts = _parts_at(budget, largest[place])
         columns += [(place.start, parts), (place.end, parts)]
-    spans = [span for span in _SPANS if span.label != "loss" or _OF_LOSS in largest]
+    spans: tuple[Span, ...] = _SPANS
     if _OF_LOSS not in largest:  # a stage without the head
-        spans = [Span("forward", 0.0, 2.0), *spans[1:]]
+        spans = (Span("forward", 0.0, 2.0), *_SPANS[2:])
     x = Axis("moments of one step, not to scale", NO_UNIT, "moment")
     chart = _areas("timeline", "Allocated", x, columns, run)
     place = place_of(budget.peak)
     size = human(budget.allocated_in_step, BYTES)
     mark = Mark((place.start + place.end) / 2, f"{size}: {budget.peak.name}")
-    return chart._replace(spans=tuple(spans), marks=(mark,))
+    return chart._replace(spans=spans, marks=(mark,))
 
 
 def _forward(run: Training, budget: StageBudget) -> Iterable[tuple[float, Parts]]:

@@ -132,7 +132,9 @@ def _table(
 
     `columns` are pairs of a header and the key of its values in each of `rows`.
     """
-    values = [abs(value) for _, points in rows for value in points.values() if value is not None]
+    values: list[float] = []
+    for _, points in rows:
+        values += (value for value in points.values() if value is not None)
     unit, size = common_unit(max(values, default=0.0), chart.y.unit)
     of_x = f" ({chart.x.unit})" if chart.x.unit else ""
     of_y = f" ({unit})" if unit else ""
@@ -192,9 +194,9 @@ def _bars(chart: Bars, width: int) -> list[str]:
     left_out = len(chart.bars) - _MOST_ROWS
     shown = chart.bars
     if left_out > 0:
-        strong = [bar for bar in chart.bars if bar.strong]
-        first = [bar for bar in chart.bars[: _MOST_ROWS - len(strong)] if not bar.strong]
-        shown = tuple(bar for bar in chart.bars if bar in first or bar.strong)
+        last = sum(bar.strong for bar in chart.bars[_MOST_ROWS:])
+        first = chart.bars[: _MOST_ROWS - last]
+        shown = (*first, *(bar for bar in chart.bars[_MOST_ROWS - last :] if bar.strong))
     for bar in shown:
         name = cut(bar.label, width * 3 // 10)
         names.append(f"{name} *" if bar.strong else name)
