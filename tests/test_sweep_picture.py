@@ -122,6 +122,27 @@ def test_a_sum_beside_its_parts_is_their_upper_edge() -> None:
     assert chart.tops[-1] == [row["params_total"] for row in rows]
 
 
+def test_each_model_has_its_own_stack_and_maximum() -> None:
+    columns = "flops_attention_scores,flops_mlp"
+    picture = sweep_picture(sweep(["gpt2", "gpt3"], context="512,1K,2K,4K", columns=columns))
+    first, second = picture.named(picture.default)
+    assert isinstance(first, Areas)
+    assert isinstance(second, Areas)
+    assert [mark.label for mark in first.marks] == ["maximum of GPT-2 (124M)"]
+    assert [mark.label for mark in second.marks] == ["maximum of GPT-3 (175B)"]
+    assert first.y.label.startswith("GPT-2 (124M), FLOPs")
+
+
+def test_moments_of_training_do_not_go_over_into_each_other() -> None:
+    """Each context has a peak of its own: around it, the areas are level."""
+    columns = "weights,gradients_at_peak,activations_at_peak"
+    chart = drawn(sweep("llama3-8b", train=True, context="1K,4K,16K", columns=columns))
+    assert isinstance(chart, Areas)
+    assert chart.xs == [1024, 2048, 2048, 4096, 8192, 8192, 16384]
+    tops = chart.tops[-1]
+    assert (tops[0], tops[2], tops[3]) == (tops[1], tops[3], tops[4])
+
+
 def test_figures_of_one_unit_share_axes() -> None:
     one = drawn(sweep("gpt2", context="256,512,1K", columns="peak_math,peak_flash"))
     assert isinstance(one, Lines)

@@ -261,11 +261,16 @@ def _lines(sweep: Sweep, figure: _Figure, shared: tuple[float, ...]) -> Lines:
     )
 
 
-def _maxima(sweep: Sweep, across: Axis) -> tuple[Mark, ...]:
-    """Return marks at the maxima of models beyond which the contexts go."""
+def _maxima(sweep: Sweep, across: Axis, of: str = "") -> tuple[Mark, ...]:
+    """Return marks at the maxima of models beyond which the contexts go: of all models, or of those
+    that a line's label names.
+    """
     if across.name != "context":
         return ()
-    return maximum_marks((model.spec for model in sweep.models), max(across.values))
+    names = of.split(", ")
+    models = [model.spec for model in sweep.models]
+    named = [spec for name, spec in sweep.models if not {name, spec.title}.isdisjoint(names)]
+    return maximum_marks(named or models, max(across.values))
 
 
 def _one_chart(sweep: Sweep, figures: Sequence[_Figure]) -> Lines:
@@ -296,7 +301,7 @@ def _stacks(sweep: Sweep, figures: Sequence[_Figure], whole: str) -> tuple[list[
     across = figures[0].across
     assert across is not None
     in_order = sorted(figures, key=lambda figure: SUMS[whole].index(figure.name))
-    marks = _marks(sweep, in_order, {figure.name: _part(figure.name) for figure in in_order})
+    parts = {figure.name: _part(figure.name) for figure in in_order}
     charts: list[Chart] = []
     facts = []
     sums = {label: _sums(in_order, label) for label in in_order[0].groups}
@@ -315,6 +320,7 @@ def _stacks(sweep: Sweep, figures: Sequence[_Figure], whole: str) -> tuple[list[
         else:
             axis = PlotAxis(title, unit, whole)
         x = _x_axis(across)
+        marks = _marks(sweep, in_order, parts, label)
         drawn = _in_steps(series, list(own)) if whole in MOMENTS else series
         charts.append(Areas(whole, title, x, axis, tuple(drawn), tuple(own), marks))
     return charts, facts
@@ -384,13 +390,15 @@ def _sum_text(label: str, across: Axis, sums: Mapping[Any, int], unit: str) -> s
     return f"the sum{of} is {texts[0]}, {texts[1]}"
 
 
-def _marks(sweep: Sweep, figures: Sequence[_Figure], names: Mapping[str, str]) -> tuple[Mark, ...]:
+def _marks(
+    sweep: Sweep, figures: Sequence[_Figure], names: Mapping[str, str], of: str = ""
+) -> tuple[Mark, ...]:
     """Return the maxima of models, and of one line for each figure where one becomes larger than
-    another.
+    another. `of` is the label of the lines.
     """
     across = figures[0].across
     assert across is not None
-    maxima = _maxima(sweep, across)
+    maxima = _maxima(sweep, across, of)
     if len(figures[0].groups) > 1 or across.name not in INNER:
         return maxima
     lines = {figure.name: dict(*figure.groups.values()) for figure in figures}

@@ -65,7 +65,7 @@ def sweep_picture(sweep: Sweep) -> Picture:
         facts.append(f"{count(left_out)} of {count(left_out + MAX_BARS)} lines are left out")
     titles = [model.spec.title for model in sweep.models]
     title = ", ".join(titles) if len(titles) <= _MODELS else f"{len(titles)} models"
-    names = tuple(chart.name for chart in charts)
+    names = tuple(dict.fromkeys(chart.name for chart in charts))
     return Picture(title, "", captions(facts), tuple(charts), names)
 
 

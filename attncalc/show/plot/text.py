@@ -116,10 +116,9 @@ def _table_of_areas(chart: Areas, width: int) -> list[str]:
     for series in reversed(chart.series):
         rows.append((series.label, {i: y for i, (_, y) in enumerate(series.points)}))
     rows.append(("sum", dict(enumerate(sums))))
-    for limit in chart.limits:
-        rows.append((limit.label, {}))
     lines = _table(chart, columns, rows, width)
-    return [*lines, *_marks(chart, width)]
+    limits = [line for limit in chart.limits for line in _wrapped(f"  {limit.label}", width)]
+    return [*lines, *limits, *_marks(chart, width)]
 
 
 def _table(
@@ -168,8 +167,6 @@ def _table(
 
 def _value(points: Mapping[float, float | None], key: float, size: float, digits: int) -> str:
     """Return a value in units of `size`, with so many digits after the point."""
-    if not points:
-        return ""  # a limit, whose name has its value
     value = points.get(key)
     return "-" if value is None else f"{value / size:,.{digits}f}"
 
