@@ -209,6 +209,19 @@ def test_of_many_lines_some_are_left_out_and_the_caption_says_how_many() -> None
     assert "6 of 30 lines are left out" in picture.caption[0]
 
 
+def test_the_caption_has_what_is_not_drawn() -> None:
+    """A checkpoint stores weights; GPT-2's preset has none. Parameters do not depend on the
+    context.
+    """
+    rows = sweep("gpt2", context="256,512", columns="params_total,weights_stored")
+    (caption,) = sweep_picture(rows).caption
+    assert "the same from context 256 to 512" in caption
+    assert "no number above zero: Weights stored" in caption
+    assert (
+        "same" not in sweep_picture(sweep("gpt2", context="256,512", columns="kv_cache")).caption[0]
+    )
+
+
 def test_one_cell_is_one_bar() -> None:
     chart = drawn(sweep("gpt2", context=256, columns="kv_cache"))
     assert isinstance(chart, Bars)

@@ -115,6 +115,13 @@ def test_a_change_of_the_peak_is_a_jump_between_neighbouring_contexts() -> None:
     assert both[752] >= both[751]
 
 
+def test_a_recurrent_model_has_no_activations_of_attention() -> None:
+    chart = over_contexts(attncalc.train("mamba-2.8b", context=1024).run)
+    labels = {series.label for series in chart.series}
+    assert "activations: recurrence" in labels
+    assert "activations: attention" not in labels
+
+
 def test_the_memory_of_the_gpu_is_a_line() -> None:
     with_gpu, *_ = train_charts(attncalc.train("gpt2", gpu="t4").run, [1])
     without, *_ = train_charts(attncalc.train("gpt2").run, [1])

@@ -19,6 +19,7 @@ from ...show.plot.scale import Axis as PlotAxis
 from ...show.sums import MOMENTS, SUMS, whole_of
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, SECONDS, TOKENS, short
 from .axes import INNER, Axis
+from .axes import shown as as_text
 from .columns import title_of, unit_of
 from .crossings import crossings
 from .sweep import Sweep
@@ -74,8 +75,8 @@ class _Figure(NamedTuple):
 def charts_of(
     sweep: Sweep, rows: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Chart], int, list[str]]:
-    """Return the charts, the number of lines that are left out, and sentences on the sums of
-    shares.
+    """Return the charts, the number of lines that are left out, and sentences on what is not drawn
+    and on the sums of shares.
     """
     varying = [axis for axis in sweep.axes if axis.varies]
     keys = [tuple(row[axis.name] for axis in varying) for row in rows]
@@ -92,12 +93,25 @@ def charts_of(
         kept = _kept(name, by_name, len(varying))
         figures.append(_figure(name, varying, kept, of_figure, titles))
     charts: list[Chart] = []
-    sums: list[str] = []
+    facts = [*_not_drawn(sweep, by_name, varying)]
     for together in _together(figures):
-        drawn, facts = _charts(sweep, together)
+        drawn, sums = _charts(sweep, together)
         charts += drawn
-        sums += facts
-    return charts, max((figure.left_out for figure in figures), default=0), sums
+        facts += sums
+    return charts, max((figure.left_out for figure in figures), default=0), facts
+
+
+def _not_drawn(
+    sweep: Sweep, by_name: Mapping[str, Values], varying: Sequence[Axis]
+) -> Iterator[str]:
+    """Yield the axes on which no figure depends, and the figures without a number above zero."""
+    for i, axis in enumerate(varying):
+        if by_name and not any(_depends(values, i) for values in by_name.values()):
+            first = value_text(axis.name, as_text(axis.values[0]))
+            yield f"the same from {first} to {as_text(axis.values[-1])}"
+    missing = [title_of(name) for name in sweep.columns if name not in by_name]
+    if missing:
+        yield f"no number above zero: {', '.join(missing)}"
 
 
 def _kept(name: str, by_name: Mapping[str, Values], n_axes: int) -> list[int]:

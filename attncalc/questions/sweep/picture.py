@@ -53,12 +53,12 @@ def sweep_picture(sweep: Sweep) -> Picture:
     errors = [row[ERROR] for row in rows if row[ERROR] is not None]
     if len(errors) == len(rows):
         raise AttncalcError(f"no cell is possible: {errors[0]}", "change one of the options")
-    charts, left_out, sums = charts_of(sweep, rows)
+    charts, left_out, others = charts_of(sweep, rows)
     if not charts:
         raise AttncalcError(
             "--plot: no cell has a number in these columns", "name other figures: --show kv_cache"
         )
-    facts = [*_fixed(sweep, rows), *_defaults(sweep), *sums]
+    facts = [*_fixed(sweep, rows), *_defaults(sweep), *others]
     if errors:
         facts.append(f"{count(len(errors))} of {count(len(rows))} cells are not possible")
     if left_out:

@@ -126,9 +126,13 @@ def _areas(
 
 
 def _label(part: str, run: Training) -> str:
-    if run.workload.recompute == "full" and part == _ACTIVATIONS["attention"]:
+    if part != _ACTIVATIONS["attention"]:
+        return part
+    if run.workload.recompute == "full":
         return "activations: layer inputs"
-    return part
+    if any(layers.attention.widths().n_heads for _, layers in run.model.groups()):
+        return part
+    return "activations: recurrence"
 
 
 # Over the context
