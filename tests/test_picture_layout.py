@@ -124,6 +124,15 @@ def test_no_text_covers_another_or_leaves_the_picture(
         assert box.y1 <= canvas.height * DPI, text
 
 
+@pytest.mark.parametrize("name", ["kv", "flops", "memory", "concurrency", "train", "timeline"])
+def test_a_low_picture_keeps_its_labels_whole(name: str) -> None:
+    canvas = canvas_of(PICTURES[name]()._replace(title=""), (3.3, 2.4))
+    found = list(boxes(canvas))
+    for (text, a), (other, b) in itertools.combinations(found, 2):
+        assert not overlap(a, b), (text, other)
+    assert not any("..." in text for text, _ in found)
+
+
 @pytest.mark.parametrize("name", PICTURES)
 def test_panels_of_a_column_have_one_width(name: str) -> None:
     canvas = canvas_of(PICTURES[name](), COLUMN)

@@ -17,7 +17,7 @@ from ...show.plot.chart import Areas, Chart, Lines, Mark, Series
 from ...show.plot.scale import PERCENT, exact_count, is_wide
 from ...show.plot.scale import Axis as PlotAxis
 from ...show.sums import MOMENTS, SUMS, whole_of
-from ...units import BYTES, FLOP, NO_UNIT, PARAMS, SECONDS, TOKENS, short
+from ...units import BYTES, FLOP, NO_UNIT, PARAMS, SECONDS, TOKENS, human, short
 from .axes import INNER, Axis
 from .axes import shown as as_text
 from .columns import title_of, unit_of
@@ -179,6 +179,8 @@ def value_text(name: str, value: Any, titles: Mapping[str, str] | None = None) -
     if name in ("gpu", "engine", "mask", "phase"):
         return str(value)
     text = exact_count(value) if isinstance(value, int) else str(value)
+    if _UNITS.get(name) == BYTES and isinstance(value, int):
+        text = human(value, BYTES)
     return f"{in_words(name)} {text}"
 
 

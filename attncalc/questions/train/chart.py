@@ -164,7 +164,7 @@ def peak_text(run: Training) -> str:
     budgets = _budgets(run)
     first = _phase(next(iter(budgets.values())))
     changes = _phase_changes(budgets)
-    texts = [f"over the context, the peak of a step is in the {first}"]
+    texts = [f"peak in the {first}"]
     texts += [f"from {change.context:,} in the {change.phase}" for change in changes]
     return ", ".join(texts)
 

@@ -152,8 +152,7 @@ def _picture(of: Answer) -> Picture | None:
     lines = [
         ", ".join([*facts, f"{run.loss} loss"]),
         peak_text(run),
-        f"allocator, CUDA context and NCCL need {outside} GiB more at context "
-        f"{count(run.workload.context)}",
+        f"{outside} GiB more outside the tensors at {count(run.workload.context)}",
     ]
     return Picture(model, verdict_text(of), captions(lines), charts, shown)
 

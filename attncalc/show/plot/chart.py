@@ -265,7 +265,7 @@ class Picture(NamedTuple):
         """Return the picture with another title; its own one and the subtitle begin the caption, so
         that it can be made again.
         """
-        own = "; ".join(filter(None, (self.title, self.subtitle)))
+        own = "; ".join(filter(None, (self.title, self.subtitle.rstrip("."))))
         first, *others = self.caption
         return self._replace(title=title, subtitle="", caption=(f"{own}; {first}", *others))
 

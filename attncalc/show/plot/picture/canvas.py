@@ -161,12 +161,12 @@ def y_axis(canvas: Canvas, ruler: Ruler, axes: Axes, up: Scale, box: Box) -> Non
 
 
 def y_label(ruler: Ruler, up: Scale, height: float) -> list[str]:
-    """Return the label of a vertical axis of `height` inches, in at most two lines."""
+    """Return the label of a vertical axis of `height` inches, in at most three lines."""
     size = ruler.sizes.text
     lines = ruler.wrapped(up.label, height, size)
-    if len(lines) <= 2:
+    if len(lines) <= 3:
         return lines
-    return [lines[0], ruler.cut(" ".join(lines[1:]), height, size)]
+    return [*lines[:2], ruler.cut(" ".join(lines[2:]), height, size)]
 
 
 def y_axis_width(ruler: Ruler, up: Scale, height: float) -> float:

@@ -86,9 +86,13 @@ def draw(
     for place in _places(marks, across, ruler, whole, inside):
         foot = 1 + (0.03 + place.level * ruler.sizes.line) / inside.height
         at = place.at / inside.width
+        # beside its name, unless that has no room there
+        tip = foot
+        if not place.left < place.at < place.right:
+            tip += 0.6 * ruler.sizes.line / inside.height
         axes.plot(
             [at, at],
-            [0, foot + 0.6 * ruler.sizes.line / inside.height],
+            [0, tip],
             color=style.INK,
             linewidth=0.9,
             linestyle=(0, (1.5, 1.5)),
