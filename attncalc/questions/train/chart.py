@@ -24,13 +24,9 @@ _WEIGHTS = "weights"
 _REFERENCES = "reference model"
 _OPTIMIZER = "optimizer states"
 _GRADIENTS = "gradients"
-_ACTIVATIONS: Mapping[str, str] = {
-    "attention": "activations: attention",
-    "mlp": "activations: MLP",
-    "norms": "activations: other",
-    "embedding": "activations: other",
-    "head": "activations: other",
-}
+_ACTIVATIONS: Mapping[str, str] = {"attention": "activations: attention", "mlp": "activations: MLP"}
+# Of the norms, the embedding and the head.
+_OTHER_ACTIVATIONS = "activations: other"
 _LOGITS = "logits and loss"
 _TEMPORARY = "temporaries"
 # with cuBLAS's workspaces, as in the table: 16 to 64 MiB
@@ -38,7 +34,7 @@ _COMMUNICATION = "communication, cuBLAS"
 _CHECKPOINT = "full state dict and shard"
 _PARTS = (
     *(_WEIGHTS, _OPTIMIZER, _GRADIENTS),
-    *dict.fromkeys(_ACTIVATIONS.values()),
+    *(*_ACTIVATIONS.values(), _OTHER_ACTIVATIONS),
     *(_LOGITS, _TEMPORARY, _COMMUNICATION, _REFERENCES, _CHECKPOINT),
 )
 # Parts that are held for the whole run.
@@ -68,8 +64,10 @@ def _parts_at(budget: StageBudget, moment: StepMoment) -> dict[str, int]:
     for held in moment.held:
         if held.name == "activations":
             _add_activations(parts, held.parts)
+            rest = int(held.size) - sum(map(int, held.parts.values()))
+            _add(parts, _OTHER_ACTIVATIONS, rest)
         else:
-            _add(parts, _OF_MOMENTS[held.name], int(held.size))
+            _add(parts, _OF_MOMENTS.get(held.name, _TEMPORARY), int(held.size))
     return parts
 
 
@@ -90,7 +88,7 @@ def _add(parts: dict[str, int], name: str, size: int) -> None:
 
 def _add_activations(parts: dict[str, int], by_part: Mapping[str, int]) -> None:
     for part, size in by_part.items():
-        _add(parts, _ACTIVATIONS[part], int(size))
+        _add(parts, _ACTIVATIONS.get(part, _OTHER_ACTIVATIONS), int(size))
 
 
 def train_charts(run: Training, stages: list[int]) -> Iterator[Chart]:
