@@ -349,7 +349,7 @@ class Grouped:
         Rotation makes new tensors of q and k. Math attention copies them, and so does eager
         attention those of several sequences.
         """
-        if f.kernel == "math" or (f.kernel == "eager" and f.B != 1):
+        if f.kernel == "math" or (f.is_eager and f.B != 1):
             return set()
         views = {"v"} if f.rotary else {"q", "k", "v"}
         if f.math.indexes_kv and self.n_kv_heads != self.n_heads:  # an index by a list copies

@@ -284,7 +284,7 @@ class Latent:
         # K joins its two parts in a new tensor; V is a view of the output of W_kv_b, which is held
         # whole.
         kernel = kernel_tensors(f, self.n_heads, self.n_heads, d_qk, self.d_v)
-        if f.kernel == "math" or (f.kernel == "eager" and f.B != 1):  # which copy V
+        if f.kernel == "math" or (f.is_eager and f.B != 1):  # which copy V
             return (*tensors, *kernel)
         whole = f.bytes * f.tokens * self.n_heads * (self.d_nope + self.d_v)
         return (

@@ -16,7 +16,9 @@ from ..quantity import Constant, exact_div, symbol_like
 from ..records import NamedTuple
 from .span import FULL, Span
 
-TrainingKernel = Literal["flash", "efficient", "cudnn", "math", "eager"]
+TrainingKernel = Literal["flash", "efficient", "cudnn", "math", "eager", "eager-fused"]
+# Kernels that keep the scores of attention.
+KEEP_SCORES = ("math", "eager", "eager-fused")
 Gain = Literal["cast", "fp32", "upcast", "power", "shifted", "centred", "none", "bare"]
 Activation = Literal["fused", "gelu_new", "relu", "xielu"]
 Softmax = Literal["fp32", "plain", "shifted", "floored", "gated"]
@@ -41,6 +43,9 @@ class SavedTensor(NamedTuple):
     # every tensor-parallel device has all of it, and sequence parallelism divides it
     is_replicated: bool = False
     is_statistic: bool = False  # a few values per row, such as a mean, which papers leave out
+    # tokens that are sent to their experts, of which each device of --tp has its own if it has
+    # whole experts
+    is_dispatched: bool = False
     read_by: tuple[str, ...] = ()  # the matrices that read it, if another operation saves it anyway
 
 
@@ -62,6 +67,9 @@ class Router(NamedTuple):
     # Dtype of the weights that multiply the experts' outputs: 'cast' to that of the activations, or
     # 'fp32'
     weights: Literal["cast", "fp32"] = "cast"
+    # The weights multiply the results of the experts' activation function, and not the outputs
+    # (Megatron-LM)
+    weighs_inside: bool = False
     casts: bool = False  # its scores, too, have the dtype of the activations
     clamps_sum: bool = False  # the sum of the chosen weights has a minimum
 
@@ -147,6 +155,13 @@ class Forward(NamedTuple):
     def source_tokens(self) -> int:
         """Return the tokens that K and V are computed from."""
         return self.B * self.T
+
+    @property
+    def is_eager(self) -> bool:
+        """Return whether attention computes its scores in single operations, or in Megatron's fused
+        softmax.
+        """
+        return self.kernel in ("eager", "eager-fused")
 
     @property
     def is_half(self) -> bool:
@@ -245,7 +260,7 @@ def kernel_tensors(
     """
     in_fp32 = f.kernel == "math" and f.is_half
     size = FP32 if in_fp32 else f.bytes
-    of_qk = FP32 if f.kernel == "eager" and f.math.scores_in_fp32 else size
+    of_qk = FP32 if f.is_eager and f.math.scores_in_fp32 else size
     kv_heads = n_heads if copies_kv(f, n_heads, n_kv_heads, d_qk) else n_kv_heads
     fp32 = " in fp32" if in_fp32 else ""
     yield SavedTensor(f"q{fp32}", "QK", of_qk * f.tokens * n_heads * d_qk)
@@ -273,9 +288,18 @@ def kernel_tensors(
 
 
 def _eager_tensors(f: Forward, n_heads: int, output: int, *, sinks: bool) -> Iterator[SavedTensor]:
-    """Yield the scores and probabilities that eager attention saves."""
+    """Yield the scores and probabilities that eager attention saves.
+
+    Megatron's fused kernel of scale, mask and softmax saves its result alone
+    (megatron/core/fusions/fused_softmax.py): with dropout 5 bytes per score in 16 bits, as
+    arXiv:2205.05198 counts them. transformers' fp32 softmax saves 9.
+    """
     rows = f.B * n_heads * f.S
     pairs = rows * f.T
+    if f.kernel == "eager-fused":
+        yield SavedTensor("probabilities", "softmax and PV", f.bytes * pairs, is_score=True)
+        yield from _dropout_of_probabilities(f, pairs)
+        return
     if f.math.caps_scores:
         yield SavedTensor(
             "tanh of the scores", "the softcap", f.bytes * pairs, is_score=True, is_pointwise=True
@@ -304,6 +328,10 @@ def _eager_tensors(f: Forward, n_heads: int, output: int, *, sinks: bool) -> Ite
         yield SavedTensor("probabilities", "PV", f.bytes * pairs, is_score=True)
     else:
         yield SavedTensor("probabilities", "softmax and PV", f.bytes * pairs, is_score=True)
+    yield from _dropout_of_probabilities(f, pairs)
+
+
+def _dropout_of_probabilities(f: Forward, pairs: int) -> Iterator[SavedTensor]:
     if f.dropout:
         yield SavedTensor(
             "dropout mask of the probabilities", "dropout", MASK * pairs, is_score=True
@@ -319,7 +347,7 @@ def copies_kv(f: Forward, n_heads: int, n_kv_heads: int, d_head: int) -> bool:
     copy.
     """
     is_shared = f.kernel in ("flash", "cudnn") and d_head <= 256
-    is_one = f.kernel in ("math", "eager") and n_kv_heads == 1 and f.B == 1
+    is_one = f.kernel in KEEP_SCORES and n_kv_heads == 1 and f.B == 1
     return n_heads != n_kv_heads and not (is_shared or is_one)
 
 

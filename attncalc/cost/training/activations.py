@@ -15,6 +15,7 @@ from ...attention.saved import (
     MASK,
     Forward,
     Part,
+    Router,
     SavedTensor,
     matrix_input,
     norm_tensors,
@@ -31,6 +32,7 @@ from ..flops import matmuls_of_op
 from .classes import class_math
 from .mlp import mlp_tensors
 from .param_tensor import ParamTensor
+from .selective import is_recomputed, recomputed_layers
 from .setup import Lora, Stage, Training
 from .tensors import adapters, is_target, layer_tensors
 
@@ -46,6 +48,19 @@ class LayerSaved(NamedTuple):
     kept: tuple[SavedTensor, ...]  # those that stay until the backward pass of the layer begins
     params: tuple[ParamTensor, ...]  # the layer's parameter tensors
     hidden: int  # bytes of the hidden states
+    inputs: int = 0  # layers whose kept tensors stay; 0 for all of the group
+    together: int = 1  # layers that are recomputed at once
+    is_whole: bool = False  # whether it is not recomputed, beside layers that are
+
+    @property
+    def kept_count(self) -> int:
+        """Return the number of layers whose kept tensors stay."""
+        return self.inputs or self.layers.count
+
+    @property
+    def kept_size(self) -> Quantity:
+        """Return the bytes of what stays of all these layers, of one micro-batch."""
+        return total(quantity(self.kept_count * tensor.size) for tensor in self.kept)
 
     def part(self, part: str, tensors: Iterable[SavedTensor]) -> Quantity:
         return total(t.size for t in tensors if t.part == part)
@@ -74,6 +89,10 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
     tokens = split(workload.new, run.cp, "cp", "context-parallel devices")
     source = workload.source or 0
     math = class_math(model.model_type)
+    if run.fused_gelu:
+        math = math._replace(activation="fused")
+    if run.is_megatron:
+        math = math._replace(router=_router_of_megatron(math.router))
 
     def forward(stack: Stack) -> Forward:
         length = source if stack.input == "source" else tokens
@@ -91,19 +110,17 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
             math=math,
         )
 
-    layers = []
+    layers: list[LayerSaved] = []
     outside: list[SavedTensor] = []
-    for stack, group in model.groups():
+    for index, (stack, group) in enumerate(model.groups()):
         f = forward(stack)
         params = tuple(layer_tensors(run, model, stack, dataclasses.replace(group, count=1)))
         saved = tuple(_reduced(run, f, _layer_saved(run, stack, group, params, f, source)))
         hidden = (FP32 if run.autocasts_adapters else f.bytes) * f.tokens * f.d_model
         name = group_name(model, stack, group)
-        layers.append(
-            LayerSaved(
-                name, group, saved, tuple(_kept(run, f, stack, group, saved)), params, hidden
-            )
-        )
+        kept = tuple(_kept(run, f, stack, group, saved))
+        layer = LayerSaved(name, group, saved, kept, params, hidden)
+        layers += _by_method(run, stage, index, layer)
     for stack in model.stacks:
         f = forward(stack)
         if stage.is_first and (stack is model.main or stack.input == "source"):
@@ -113,6 +130,45 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
         if run.workload.recompute == "full" and stack is model.main:
             outside += _shared_mask(run, f)
     return StageSaved(tuple(layers), tuple(outside), quantity(workload.batch * tokens))
+
+
+def _by_method(run: Training, stage: Stage, index: int, layer: LayerSaved) -> Iterator[LayerSaved]:
+    """Yield the layers of a group that are recomputed and those that are not, with
+    --recompute-method.
+
+    `index` is the group's place among those of the stage.
+    """
+    if run.recompute_method is None:
+        yield layer
+        return
+    main = stage.model.plain().main
+    of_group = main.distinct()[index]
+    found = recomputed_layers(run, main.each_layer()).get(dataclasses.replace(of_group, count=1))
+    recomputed = found.layers if found else 0
+    rest = int(of_group.count) - recomputed
+    if found:
+        count = symbol_like(layer.hidden, "L_again", recomputed, "layers that are recomputed")
+        inputs = symbol_like(layer.hidden, "inputs", found.inputs, "inputs of layers that are kept")
+        yield layer._replace(
+            group=f"{layer.group}, recomputed" if rest else layer.group,
+            layers=dataclasses.replace(layer.layers, count=count),
+            inputs=inputs,
+            together=found.together,
+        )
+    if rest:
+        count = symbol_like(layer.hidden, "L_whole", rest, "layers that are not recomputed")
+        whole = dataclasses.replace(layer.layers, count=count)
+        yield layer._replace(layers=whole, kept=layer.tensors, is_whole=True)
+
+
+def _router_of_megatron(router: Router) -> Router:
+    """Return a router as Megatron computes it.
+
+    It saves its operands in their own dtype (RouterGatingLinearFunction in
+    megatron/core/transformer/moe/moe_utils.py), and its weights multiply the results of the
+    experts' activation function, which W_down reads (bias_act_func in moe/experts.py).
+    """
+    return router._replace(in_fp32="", weighs_inside=True)
 
 
 def _shared_mask(run: Training, f: Forward) -> Iterator[SavedTensor]:
@@ -385,9 +441,7 @@ def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Itera
     A frozen norm's gain needs no normalized input. What a compiler fuses, it computes again.
     """
     for tensor in tensors:
-        if run.lora and tensor.input_of and tensor.input_of[0].endswith("norm"):
-            continue
-        if run.lora and tensor.input_of == ("lm_head",) and "lm_head" not in run.lora.targets:
+        if run.lora and _is_of_frozen(run, run.lora, tensor):
             continue
         if run.compile and tensor.is_pointwise:
             continue
@@ -398,6 +452,17 @@ def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Itera
             changed = _in_fp8(f, tensor)
         for one in changed:
             yield _divided(run, one)
+
+
+def _is_of_frozen(run: Training, lora: Lora, tensor: SavedTensor) -> bool:
+    """Return whether a tensor is saved for the gradient of a norm or a head that is frozen."""
+    if not tensor.input_of:
+        return False
+    first = tensor.input_of[0]
+    if first.endswith("norm"):
+        return "norm" not in run.modules_to_save
+    trained = (*lora.targets, *run.modules_to_save)
+    return first == "lm_head" and "lm_head" not in trained
 
 
 def _cast(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
@@ -434,8 +499,11 @@ def _divided(run: Training, tensor: SavedTensor) -> SavedTensor:
 
     torch, beside FSDP, keeps the gathered input of matrices (ColwiseParallel in
     torch/distributed/tensor/parallel); Megatron keeps its own part, and gathers again
-    (LinearWithGradAccumulationAndAsyncCommunication).
+    (LinearWithGradAccumulationAndAsyncCommunication). If the GPUs of --tp share no expert, each has
+    its part of the tokens that are sent to experts (expert_tensor_parallel_size 1).
     """
+    if tensor.is_dispatched and run.expert_tp < run.tp:
+        return tensor._replace(size=split(tensor.size, run.tp, "tp", "tensor-parallel devices"))
     is_gathered = run.is_fsdp and tensor.input_of and not tensor.input_of[0].endswith("norm")
     if not (run.sequence_parallel and tensor.is_replicated) or is_gathered:
         return tensor
@@ -458,8 +526,7 @@ def _kept(
             yield from _kept_by_op(run, f, stack, layers, tensors)
         return
     for tensor in tensors:
-        is_output = tensor.name == "output" and run.fp8 != "none"  # W_o has a copy of its own
-        if not (run.workload.recompute == "selective" and (tensor.is_score or is_output)):
+        if not is_recomputed(run, layers, tensor):
             yield tensor
 
 
@@ -498,7 +565,7 @@ def kept_parts(run: Training, saved: StageSaved) -> dict[str, Quantity]:
     head.
     """
     in_layers = (
-        (tensor.part, layer.layers.count * tensor.size)
+        (tensor.part, layer.kept_count * tensor.size)
         for layer in saved.layers
         for tensor in layer.kept
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal
 
+from ...attention.saved import KEEP_SCORES
 from ...errors import AttncalcError
 from ...hardware import Gpu
 from ...model import plural
@@ -198,6 +199,11 @@ class Asked(NamedTuple):
         if it cannot be.
         """
         changed = {**self.options, **options}
+        if changed.get("recompute") != "selective":  # whose modules they are
+            changed.pop("recompute_modules", None)
+        if changed.get("recompute") != "full":
+            changed.pop("recompute_method", None)
+            changed.pop("recompute_num_layers", None)
         return self._replace(run=self.resolve(changed), options=changed)
 
 
@@ -424,7 +430,7 @@ def _no_upcast(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 def _flash(asked: Asked) -> Iterator[tuple[_Options, str]]:
     # an Apple GPU has no flash kernel with gradients
-    if asked.run.kernel in ("math", "eager") and not asked.run.is_mps:
+    if asked.run.kernel in KEEP_SCORES and not asked.run.is_mps:
         has_sdpa = class_math(asked.run.model.model_type).has_sdpa
         yield (
             {"kernel": "flash"},

@@ -113,13 +113,16 @@ def _expert_tensors(mlp: Mlp, f: Forward, up: tuple[str, ...]) -> Iterator[Saved
     width = mlp.d_latent or f.d_model
     rows = f._replace(S=f.S * (n_experts if f.math.is_dense else mlp.n_experts_per_token or 0))
     size = f.bytes * rows.tokens * width
-    yield SavedTensor("input of the experts", "W_up", size, "mlp", up)
+    yield SavedTensor("input of the experts", "W_up", size, "mlp", up, is_dispatched=True)
     if f.math.is_dense:
         yield SavedTensor("input of the experts, repeated", "the router's weights", size, "mlp")
     yield from _inside(mlp.gated, rows, mlp.d_ff, "experts' ")
     if f.math.is_dense:
         return
-    yield SavedTensor("output of the experts", "the router's weights", size, "mlp")
+    if not f.math.router.weighs_inside:
+        yield SavedTensor(
+            "output of the experts", "the router's weights", size, "mlp", is_dispatched=True
+        )
     # the order of the tokens, its inverse, each one's token, and each one's bias
     indices = 4 if mlp.bias else 3
     order = INT64 * indices * rows.tokens + INT32 * n_experts

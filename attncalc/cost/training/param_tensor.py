@@ -15,6 +15,8 @@ class ParamTensor(NamedTuple):
     # How many of them are one parameter: transformers stacks a layer's experts, with gate and up in
     # one
     stacked: int = 1
+    # whether it is peft's copy of a frozen tensor, which is trained whole beside adapters
+    is_saved: bool = False
 
     @property
     def elements(self) -> int:

@@ -19,11 +19,14 @@ from ...records import NamedTuple, dataclass
 from ...units import dtype
 from ...workload import Workload
 from .optimizers import OPTIMIZERS, Optimizer
+from .param_tensor import ParamTensor
 from .pipeline import StageLayers, most_stages, stage_layers
 
 Loss = Literal["full", "compiled", "chunked", "fused"]
 Stepping = Literal["fused", "foreach", "loop"]
 WAYS = ("full", "LoRA", "QLoRA")
+# How Megatron recomputes layers: in chunks of a number of them, or that number of them alone.
+RecomputeMethod = Literal["uniform", "block"]
 Fp8 = Literal["none", "inputs", "weights"]
 # Chunks of the logits of --loss chunked: torchtune's CEWithChunkedOutputLoss(num_output_chunks=8).
 CHUNKS = 8
@@ -51,6 +54,36 @@ class Lora(NamedTuple):
     dropout: bool = False  # whether the input of A passes dropout
 
 
+# The modules of Megatron-LM's --recompute-modules that layers of attention have
+# (megatron/core/transformer/transformer_config.py).
+RECOMPUTE_MODULES = (
+    "core_attn",
+    "layernorm",
+    "mlp",
+    "moe",
+    "moe_act",
+    "mla_up_proj",
+    "shared_experts",
+)
+# Elements of DeepSpeed's reduce_bucket_size, stage3_max_live_parameters and sub_group_size
+# (runtime/zero/config.py).
+REDUCE_BUCKET = 500_000_000
+MAX_LIVE = 10**9
+SUB_GROUP = 10**9
+# What --offload can move to host memory.
+OFFLOADED = ("optimizer", "params", "activations")
+# What --modules-to-save can name: the table of token embeddings, the head, and all norms.
+SAVED_MODULES = ("embedding", "lm_head", "norm")
+
+
+class TrainedDtypes(NamedTuple):
+    """The dtypes of a trained tensor."""
+
+    param: str  # of the tensor
+    grad: str  # of its gradient
+    moment: str  # of the optimizer's moments, if the optimizer does not fix it
+
+
 @dataclass(frozen=True)
 class Training:
     model: ModelSpec  # the whole model
@@ -66,11 +99,23 @@ class Training:
     sequence_parallel: bool = False
     # ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights
     zero: int = 0
+    # How layers are recomputed, and how many at once or per stage; None for one at a time
+    recompute_method: RecomputeMethod | None = None
+    recompute_num_layers: int = 1
+    reduce_bucket_size: int = REDUCE_BUCKET  # elements of DeepSpeed's buffer of gradients
+    overlap_comm: bool = False  # whether ZeRO 1 and 2 have two such buffers
+    # elements of weights that DeepSpeed's ZeRO 3 gathers at once
+    stage3_max_live_parameters: int = MAX_LIVE
+    sub_group_size: int = SUB_GROUP  # elements of a part of DeepSpeed's optimizer step
     # whether each GPU gathers the full state dict beside its shard when a checkpoint is loaded
     load_full_state_dict: bool = False
     gradient_accumulation: int = 1  # micro-batches of a step
     kernel: TrainingKernel = "flash"  # the attention kernel
+    # Megatron's modules that selective recomputation computes again; () for the default
+    recompute_modules: tuple[str, ...] = ()
     compile: bool = False  # element-wise operations are fused, and their results recomputed
+    # GELU is one kernel where the class of the model computes it in single operations
+    fused_gelu: bool = False
     loss: Loss = "full"  # how logits become a loss
     param_dtype: str = "bf16"  # dtype of the trained weights between steps
     grad_dtype: str = "bf16"  # dtype of the gradients
@@ -83,8 +128,10 @@ class Training:
     optimizer_step: Stepping = "fused"  # how the optimizer's step is implemented
     # the optimizer's step of a weight follows its gradient, which is then freed
     optimizer_in_backward: bool = False
-    offload: frozenset[str] = frozenset()  # what is in host memory: 'optimizer', 'params'
+    offload: frozenset[str] = frozenset()  # what is in host memory: some of OFFLOADED
     lora: Lora | None = None  # adapters; None if the weights themselves are trained
+    # Modules that are trained whole beside adapters, in copies: some of SAVED_MODULES
+    modules_to_save: tuple[str, ...] = ()
     # dtype of frozen matrices: 'nf4', 'int8'; None for the dtype of the activations
     weights_dtype: str | None = None
     double_quant: bool = False  # whether the scales of nf4 are quantized too
@@ -140,6 +187,8 @@ class Training:
             tip = "each micro-batch would make a step of its own: leave one of them out"
             raise clash("--optimizer-in-backward", "--gradient-accumulation", tip)
         self._check_virtual_stages()
+        if "activations" in self.offload:
+            self._check_offloaded_activations()
         self.model.shard(self.tp)
         self.stages  # noqa: B018 - raises the error of a pipeline with too many stages
 
@@ -159,6 +208,15 @@ class Training:
             raise AttncalcError(
                 problem, f"give --gradient-accumulation {-(-n // self.pp) * self.pp}"
             )
+
+    def _check_offloaded_activations(self) -> None:
+        if self.workload.recompute != "full":
+            problem = "--offload activations needs --recompute full"
+            tip = "give both: so torchtune requires it, and others are not known"
+            raise NotSupportedError(problem, tip)
+        if self.pp > 1:
+            tip = "how stages of a pipeline offload activations is not known"
+            raise clash("--offload activations", f"--pp {self.pp}", tip)
 
     def _check_loading(self) -> None:
         if not self.is_fsdp:
@@ -202,6 +260,29 @@ class Training:
         return self.zero == 3 and not self.master_weights
 
     @property
+    def is_megatron(self) -> bool:
+        """Return whether the run is Megatron's: a tensor-parallel one, a pipeline, or one with its
+        options of recomputation, without ZeRO 2 and 3, which Megatron does not have.
+        """
+        is_split = self.tp > 1 or self.pp > 1
+        names_layers = bool(self.recompute_modules or self.recompute_method)
+        return self.zero <= 1 and (is_split or names_layers)
+
+    @property
+    def is_deepspeed(self) -> bool:
+        """Return whether the run is DeepSpeed's ZeRO, which has buffers with one GPU too."""
+        return self.zero > 0 and not self.is_fsdp and not self.is_megatron
+
+    @property
+    def recomputed_modules(self) -> tuple[str, ...]:
+        """Return the modules that --recompute selective computes again: Megatron's core_attn by
+        default.
+        """
+        if self.workload.recompute != "selective":
+            return ()
+        return self.recompute_modules or ("core_attn",)
+
+    @property
     def keeps_quantized_inputs(self) -> bool:
         """Return whether matmuls of frozen quantized matrices keep their inputs, which no gradient
         needs.
@@ -239,6 +320,22 @@ class Training:
             and self.upcasts
             and dtype(self.dtype).bits == 16
         )
+
+    def dtypes_of(self, tensor: ParamTensor) -> TrainedDtypes:
+        """Return the dtypes of a trained tensor.
+
+        peft's copy of a module (ModulesToSaveWrapper in peft/utils/other.py: copy.deepcopy) has the
+        dtype of the frozen one: only adapters are cast to fp32 (cast_adapter_dtype in
+        tuners/tuners_utils.py). Without fp32 weights of its own, an optimizer's moments have no
+        more bits than the weight (torch/optim/adamw.py: zeros_like).
+        """
+        if not tensor.is_saved:
+            return TrainedDtypes(self.param_dtype, self.grad_dtype, self.optimizer_dtype)
+        copied = "fp32" if self.autocasts_adapters else self.dtype
+        moment = self.optimizer_dtype
+        if not self.master_weights and dtype(copied).bits < dtype(moment).bits:
+            moment = copied
+        return TrainedDtypes(copied, copied, moment)
 
     @property
     def way(self) -> str:

@@ -8,6 +8,7 @@ weights.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 from ...quantity import Quantity, named, quantity, symbol, total
 from ...records import NamedTuple
@@ -16,7 +17,7 @@ from ...units import dtype
 from .optimizers import state_bytes
 from .param_tensor import ParamTensor
 from .setup import Stage, Training
-from .tensors import adapters, quantized_bytes, stage_tensors
+from .tensors import adapters, quantized_bytes, saved_modules, stage_tensors
 
 
 class States(NamedTuple):
@@ -30,7 +31,7 @@ class States(NamedTuple):
     moments: Quantity  # the optimizer's moments
     gradients: Quantity  # gradients
     references: Quantity  # weights of frozen copies of the model
-    largest: int  # elements of the largest trained tensor
+    largest: ParamTensor  # the largest trained tensor
     layer: int  # elements of a layer that a rank gathers
     layer_bytes: int  # bytes of them, of which quantized matrices are gathered as they are
     outside: int  # elements outside the layers that a rank gathers
@@ -46,9 +47,10 @@ class States(NamedTuple):
 
 def states(run: Training, stage: Stage) -> States:
     """Return what one GPU of a stage holds during the whole run."""
-    tensors = list(stage_tensors(run, stage, stage.model.plain()))
-    added = list(adapters(run, tensors))
-    trained = added
+    model = stage.model.plain()
+    tensors = list(stage_tensors(run, stage, model))
+    saved_copies = list(saved_modules(run, stage, model, tensors))
+    trained = [*adapters(run, tensors), *saved_copies]
     frozen = tensors
     if not run.lora:
         trained = [t for t in tensors if t.has_gradient]
@@ -56,8 +58,7 @@ def states(run: Training, stage: Stage) -> States:
     sharded = _Shards(run)
     n_trained = _of_parts(trained, "N", "trained parameters of a stage on one device")
     n_frozen = _of_parts(frozen, "N_frozen", "frozen parameters of a stage on one device")
-    held = sharded(trained, run.zero >= 3, "N")
-    weights = quantity(held * _bytes(run.param_dtype, "bytes_param", "a trained weight"))
+    weights = _trained_bytes(run, trained, sharded, "param")
     transposes = 0
     if run.fp8 == "weights":
         saved = dtype(run.param_dtype).bits // 8 - 1
@@ -72,14 +73,18 @@ def states(run: Training, stage: Stage) -> States:
     master = quantity(0)
     if run.master_weights:
         master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy"))
-    moments = _moments(run, trained, in_optimizer)
-    largest = max((tensor.elements * tensor.stacked for tensor in trained), default=0)
-    gradients = quantity(
-        sharded(trained, run.zero >= 2, "N") * _bytes(run.grad_dtype, "bytes_grad", "a gradient")
+    moments = _moments(run, trained, sharded)
+    largest = max(
+        trained,
+        key=lambda tensor: tensor.elements * tensor.stacked,
+        default=ParamTensor("none", "other", 0, 0, 0),
     )
+    gradients = _trained_bytes(run, trained, sharded, "grad")
     if run.optimizer_in_backward:
-        one = named(largest, "largest", "elements of the largest trained tensor")
-        gradients = quantity(one * _bytes(run.grad_dtype, "bytes_grad", "a gradient"))
+        elements = largest.elements * largest.stacked
+        one = named(elements, "largest", "elements of the largest trained tensor")
+        of_largest = run.dtypes_of(largest).grad
+        gradients = quantity(one * _bytes(of_largest, "bytes_grad", "a gradient"))
     references = quantity(0)
     # else the model with its adapters switched off, as in TRL
     if run.references and run.lora is None:
@@ -88,7 +93,7 @@ def states(run: Training, stage: Stage) -> States:
         references = quantity(
             copies * whole * _bytes(run.dtype, "bytes", "a weight of a reference model")
         )
-    layer, layer_bytes, outside = _gathered(run, stage, tensors)
+    layer, layer_bytes, outside = _gathered(run, stage, [*tensors, *saved_copies])
     on_gpu = States(
         trained=n_trained,
         frozen=n_frozen,
@@ -131,6 +136,34 @@ def _offloaded(run: Training, held: States, frozen: list[ParamTensor]) -> States
         held = held._replace(weights=nothing, frozen_weights=scales)
     parts = (named(size, f"host_{name}", f"bytes of {name} on the host") for name, size in moved)
     return held._replace(on_host=total(parts))
+
+
+# The stage of ZeRO from which weights, gradients and moments are sharded, and their words.
+_SHARDED_FROM = {"param": 3, "grad": 2, "moment": 1}
+_WORDS = {"param": "a trained weight", "grad": "a gradient", "moment": "a moment"}
+
+
+def _trained_bytes(
+    run: Training,
+    trained: list[ParamTensor],
+    sharded: Callable[..., Quantity],
+    of: Literal["param", "grad", "moment"],
+) -> Quantity:
+    """Return the bytes of trained weights, of their gradients, or of one moment of each.
+
+    Modules that are trained whole beside adapters have dtypes of their own.
+    """
+    is_sharded = run.zero >= _SHARDED_FROM[of]
+    own = [tensor for tensor in trained if not tensor.is_saved]
+    saved = [tensor for tensor in trained if tensor.is_saved]
+    of_own = {"param": run.param_dtype, "grad": run.grad_dtype, "moment": run.optimizer_dtype}[of]
+    size = quantity(sharded(own, is_sharded, "N") * _bytes(of_own, f"bytes_{of}", _WORDS[of]))
+    if not saved:
+        return size
+    of_saved = getattr(run.dtypes_of(saved[0]), of)
+    copies = sharded(saved, is_sharded, "N_saved")
+    size_of_saved = _bytes(of_saved, f"bytes_saved_{of}", f"{_WORDS[of]} of modules_to_save")
+    return total((size, quantity(copies * size_of_saved)))
 
 
 def _bytes(name: str, symbol_name: str, what: str) -> Quantity:
@@ -189,12 +222,16 @@ class _Shards:
         return symbol(f"{name}_shard", -(-whole // ranks), f"{what} of one of {ranks} shards")
 
 
-def _moments(run: Training, trained: list[ParamTensor], held: Quantity) -> Quantity:
+def _moments(
+    run: Training, trained: list[ParamTensor], sharded: Callable[..., Quantity]
+) -> Quantity:
     optimizer = run.in_optimizer
     if optimizer.kind == "plain":
         count = symbol("moments", optimizer.moments, f"moments of {optimizer.title}")
-        return quantity(count * held * _bytes(run.optimizer_dtype, "bytes_moment", "a moment"))
-    whole = state_bytes(trained, optimizer, dtype(run.optimizer_dtype).bits // 8)
+        return quantity(count * _trained_bytes(run, trained, sharded, "moment"))
+    whole = 0
+    for tensor in trained:
+        whole += state_bytes([tensor], optimizer, dtype(run.dtypes_of(tensor).moment).bits // 8)
     if run.zero == 0 or run.ranks == 1:
         return symbol(
             "state_bytes", whole, f"bytes of {optimizer.title}'s states, tensor by tensor"

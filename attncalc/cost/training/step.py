@@ -26,6 +26,7 @@ from ...units import MIB, dtype
 from ..params import params
 from .activations import SHARED_MASK, LayerSaved, StageSaved, kept_parts, stage_saved
 from .classes import class_math
+from .offloading import IN_BACKWARD, in_backward, on_gpu, on_host
 from .setup import CHUNKS, Stage, Training
 from .states import States, states
 
@@ -33,12 +34,6 @@ from .states import States, states
 # forward and of the backward pass have one each (aten/src/ATen/cuda/CublasHandlePool.cpp).
 WORKSPACE = 65 * MIB // 8
 WORKSPACE_HOPPER = 32 * MIB
-# Elements of DeepSpeed's reduce_bucket_size, max_live_parameters and sub_group_size
-# (runtime/zero/config.py).
-DEEPSPEED_BUCKET = 500_000_000
-DEEPSPEED_LIVE = 10**9
-DEEPSPEED_GROUP = 10**9
-
 
 LOADING = "loading of the checkpoint"
 LOSS = "backward pass of the loss"
@@ -153,6 +148,9 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
         for part, size in kept_parts(run, saved).items()
         if size
     }
+    if "activations" in run.offload:
+        parts = on_gpu(saved)
+        held = held._replace(on_host=total((held.on_host, on_host(saved))))
     moments = tuple(_Moments(run, stage, model, held, saved, parts))
     cached = _cached(run, model, held, saved, _peak(moments))._replace(transposes=held.transposes)
     loading = _loading(run)
@@ -200,7 +198,7 @@ def _cached(
     """
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
     logits: int = 0
-    is_cast = run.loss == "full" and dtype(run.dtype).bits == 16 and not _is_megatron(run)
+    is_cast = run.loss == "full" and dtype(run.dtype).bits == 16 and not run.is_megatron
     is_cast = is_cast and class_math(model.model_type).upcasts_loss
     if peak.name == LOSS and is_cast and not run.hold_logits:
         vocabulary = model.vocab_size or 0
@@ -273,7 +271,7 @@ class _Moments:
             "activations", "activations kept for the backward pass", total(parts.values()), parts
         )
         self.grads = Held("gradients", GRADIENTS, held.gradients)
-        self.always = (self.grads,) if run.gradient_accumulation > 1 else ()
+        self.always = (self.grads,) if holds_gradients(run) else ()
         self.of_head = _head_gradients(run, stage, model, held)
         self.buffers = _communication(run, stage, held)
         # the same gradients at every moment of the layers
@@ -305,7 +303,13 @@ class _Moments:
             with_loss: tuple[Held, ...] = self.always
             if not with_loss and run.loss not in ("full", "compiled"):
                 with_loss = self.of_head
-            of_loss = (*with_loss, self.kept, *_loss(run, self.model, self.saved))
+            if run.loss == "chunked" and run.compile:
+                head = total(held.size for held in self.of_head)
+                held_already = 0 if self.always else 1
+                at_loss = _compiled_chunks(run, self.model, self.saved, head, held_already)
+            else:
+                at_loss = _loss(run, self.model, self.saved)
+            of_loss = (*with_loss, self.kept, *at_loss)
             yield self._moment(LOSS, of_loss, self.buffers.loss)
         before, at_embedding = self._embedding()
         yield from at_embedding
@@ -324,19 +328,13 @@ class _Moments:
         """Return the gradients before the backward pass of the embedding, and its moments."""
         run = self.run
         held = self.held
-        is_tied = _is_tied(self.model)
+        is_tied = _is_tied(run, self.model)
         end = self.buffers.end
         embedding = _embedding_gradient(run, self.stage, held)
         if embedding is None:
-            shard = symbol(
-                "N_outside_shard",
-                held.outside // run.ranks,
-                "parameters of embedding and head on one rank",
-            )
+            reduced = quantity(0)
             if _reduces_layers(run):
-                reduced = quantity(shard * (dtype(run.grad_dtype).bits // 8))
-            else:
-                reduced = quantity(0)
+                reduced = _outside_gradients(run, held, run.ranks)
             before = _without(self.grads, reduced)
             if not end:
                 return before, []
@@ -381,6 +379,14 @@ class _Moments:
             return self.grads, found
         return _without(self.grads, embedding), found
 
+    def _without_whole_layers(self, kept: Held) -> Held:
+        """Return the activations without those of layers that are not recomputed."""
+        for layer in self.saved.layers:
+            if layer.is_whole:
+                parts = _by_part(layer.kept, int(layer.kept_count))
+                kept = _without(kept, layer.kept_size, parts)
+        return kept
+
     def _layer(self, layer: LayerSaved, before_embedding: Held) -> Iterator[StepMoment]:
         run = self.run
         buffers = self.buffers
@@ -388,6 +394,8 @@ class _Moments:
         if _reduces_layers(run):
             reduces = self.of_head
             first = (*self.always, *reduces)
+        elif self.is_whole and run.zero >= 2:  # whole until they are reduced to shards
+            first = (self.grads, *self.of_head)
         elif self.is_whole:
             first = (self.grads,)
         else:
@@ -399,23 +407,25 @@ class _Moments:
             total(t.size for t in layer.kept),
             _by_part(layer.kept),
         )
-        for moment in _layer_moments(layer):
+        for moment in _layer_moments(layer, is_fused=run.kernel == "eager-fused"):
             gone = [t for t in layer.kept if t in moment.freed]
             freed = total(t.size for t in gone)
             more = Held(
                 "temporary",
                 "recomputed activations, and gradients of activations",
-                moment.temporary,
+                _recomputed_and_gradients(layer, moment),
             )
-            if run.workload.recompute != "none":
-                others = (*layer.kept, *moment.freed)
-                again = (tensor.size for tensor in layer.tensors if tensor not in others)
-                more = more._replace(size=total((*again, moment.temporary)))
             done: tuple[Held, ...] = ()
             later = quantity(0)
             if not self.is_whole:
                 done, later = _own_gradients(run, self.held, layer, moment)
-            last = _without(self.kept, freed, _by_part(gone))
+            kept = self.kept
+            if "activations" in run.offload:
+                back = _by_part(layer.kept, IN_BACKWARD)
+                one = kept = kept._replace(size=in_backward(layer), parts=back)
+            if not layer.is_whole:  # whose backward pass comes after that of whole layers
+                kept = self._without_whole_layers(kept)
+            last = _without(kept, freed, _by_part(gone))
             earlier = _without(before_embedding, later)
             where = f"backward pass of the {moment.name} in the"
             yield self._moment(f"{where} last layer{of}", (*first, *done, last, more), buffers.last)
@@ -428,15 +438,22 @@ class _Moments:
             yield self._moment(f"{where} first layer{of}", of_first, buffers.first)
 
 
-def _is_megatron(run: Training) -> bool:
-    """Return whether a tensor-parallel run or a pipeline is Megatron's, which has no ZeRO 2 and
-    3.
+def holds_gradients(run: Training) -> bool:
+    """Return whether gradients exist at every moment of a step.
+
+    Those of earlier micro-batches do. Megatron's stay in a buffer of their own
+    (megatron/core/distributed/param_and_grad_buffer.py), and so do those of DeepSpeed's ZeRO 3
+    (grad_partitions_flat_buffer in runtime/zero/stage3.py).
     """
-    return (run.tp > 1 or run.pp > 1) and run.zero <= 1
+    is_zero_3 = run.is_deepspeed and run.zero == 3
+    return run.gradient_accumulation > 1 or run.is_megatron or is_zero_3
 
 
-def _is_tied(model: ModelSpec) -> bool:
-    return bool(model.head and model.head.tied)
+def _is_tied(run: Training, model: ModelSpec) -> bool:
+    """Return whether embedding and head train one table: beside adapters they have copies of their
+    own.
+    """
+    return bool(run.lora is None and model.head and model.head.tied)
 
 
 def _reduces_layers(run: Training) -> bool:
@@ -450,12 +467,12 @@ def _embedding_gradient(run: Training, stage: Stage, held: States) -> Quantity |
     """Return the bytes of the embedding's whole gradient, which is computed last; None if no such
     tensor stays.
     """
-    table = sum(t.total for t in held.trained_tensors if t.name == "embedding")
-    if not (stage.is_first and table) or run.zero >= 2 or run.optimizer_in_backward:
+    tables = [t for t in held.trained_tensors if t.name == "embedding"]
+    if not (stage.is_first and tables) or run.zero >= 2 or run.optimizer_in_backward:
         return None
-    size = symbol(
-        "bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}"
-    )
+    table = sum(t.total for t in tables)
+    name = run.dtypes_of(tables[0]).grad
+    size = symbol("bytes_grad", dtype(name).bits // 8, f"bytes of a gradient in {name}")
     return quantity(symbol("N_embedding", table, "trained parameters of the embedding") * size)
 
 
@@ -465,14 +482,34 @@ def _head_gradients(
     """Return the gradients that exist when the backward pass of the last layer begins."""
     if not stage.is_last:
         return ()
-    n = sum(tensor.total for tensor in held.trained_tensors if tensor.part == "head")
-    if _is_tied(model):
+    of_head = [tensor for tensor in held.trained_tensors if tensor.part == "head"]
+    n = sum(tensor.total for tensor in of_head)
+    if _is_tied(run, model):
         n += sum(tensor.total for tensor in held.trained_tensors if tensor.name == "embedding")
     head = symbol("N_head", n, "trained parameters of the head")
-    size = dtype(_whole_gradients(run)).bits // 8
+    name = _whole_gradients(run)
+    if of_head and of_head[0].is_saved:
+        name = run.dtypes_of(of_head[0]).grad
+    size = dtype(name).bits // 8
     if n:
         return (Held("gradients", "gradients of the head", quantity(head * size)),)
     return ()
+
+
+def _outside_gradients(run: Training, held: States, ranks: int = 1) -> Quantity:
+    """Return the bytes of the gradients of embedding and head, or of one of `ranks` shards."""
+    outside = [t for t in held.trained_tensors if t.part in ("embedding", "head")]
+    if not outside:
+        return quantity(0)
+    name = run.dtypes_of(outside[0]).grad
+    n = sum(tensor.total for tensor in outside) // ranks
+    of = " on one rank" if ranks > 1 else ""
+    trained = symbol(
+        "N_outside_shard" if ranks > 1 else "N_outside_trained",
+        n,
+        f"trained parameters of embedding and head{of}",
+    )
+    return quantity(trained * (dtype(name).bits // 8))
 
 
 def _whole_gradients(run: Training) -> str:
@@ -480,6 +517,34 @@ def _whole_gradients(run: Training) -> str:
     if _reduces_layers(run):
         return run.dtype
     return run.grad_dtype
+
+
+# Tensors as large as a weight that exist when autograd adds one of several gradients of it: their
+# sum until now, another one, and the new sum (torch/csrc/autograd/input_buffer.cpp; seen with torch
+# 2.13 for any number of calls of F.linear).
+SUMMED = 3
+
+
+def _compiled_chunks(
+    run: Training, model: ModelSpec, saved: StageSaved, head: Quantity, held_already: int
+) -> tuple[Held, ...]:
+    """Return what torchtune's chunked loss holds when it is compiled, beside gradients of the head
+    that are held already.
+
+    Only the function of one chunk is compiled (apply_compile_strategy in
+    modules/loss/ce_chunked_output_loss.py): it keeps the chunk's logits and no copy in fp32.
+    Autograd first turns all logits into gradients, chunk by chunk, since their nodes are newest:
+    there are the logits and one chunk more. Then the head's gradients of the chunks are summed,
+    while the gradient of the first chunk's logits is gone.
+    """
+    size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
+    logits = quantity(saved.tokens * (model.vocab_size or 0) * size)
+    chunk = quantity(ceil_div(logits, symbol("chunks", CHUNKS, "chunks of the logits")))
+    summed_up = quantity((SUMMED - held_already) * head - chunk) if head else chunk
+    held = Held("logits", "logits, or their gradients", logits)
+    if int(summed_up) <= int(chunk):
+        return held, Held("temporary", "gradient of one chunk of the logits", chunk)
+    return held, Held("temporary", "sum of the head's gradients, less one chunk", summed_up)
 
 
 def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...]:
@@ -512,7 +577,7 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
             Held("logits", "logits", quantity(logits * size)),
             Held("temporary", "gradient of the logits", quantity(gradients * size)),
         )
-    if run.loss == "full" and _is_megatron(run):
+    if run.loss == "full" and run.is_megatron:
         cast = logits * size if dtype(run.dtype).bits == 16 else 0
         return (
             Held("logits", "probabilities in fp32, or their gradient", quantity(logits * fp32)),
@@ -575,25 +640,19 @@ class _LayerMoment(NamedTuple):
     later: tuple[str, ...]
 
 
-def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
+def _layer_moments(layer: LayerSaved, *, is_fused: bool) -> Iterator[_LayerMoment]:
     """Yield the moments of a layer's backward pass that may be its peak: first of its MLP, then of
     its attention.
 
-    CUDA's softmax has three tensors as large as the scores: the gradient of its output and that
-    times the output in fp32, and the result (softmax_backward_cuda_out in
-    aten/src/ATen/native/cuda/SoftMax.cu). Other kernels have the gradients of q, k, v and the
-    output.
+    Kernels that save no scores have the gradients of q, k, v and the output.
     """
     yield from _mlp_moments(layer)
-    scores = {}
+    scores: dict[str, int] = {}
     for tensor in layer.tensors:
         if tensor.is_score and not tensor.is_statistic:
             scores[tensor.name] = tensor.size
     if scores:
-        result = scores.get("probabilities", 0)
-        in_fp32 = scores.get("probabilities in fp32", result)
-        last = result or in_fp32
-        temporary = quantity(2 * in_fp32 + last)
+        temporary = _gradients_of_scores(scores, is_fused=is_fused)
     elif layer.layers.attention.widths().n_heads:
         temporary = total(t.size for t in layer.tensors if t.name in ("q", "k", "v", "output"))
     # a recurrent layer: the gradients of its largest tensor, such as W_in's output, and of its own
@@ -609,6 +668,21 @@ def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
             before_output.append(param.name)
     name = "attention" if layer.layers.attention.widths().n_heads else "recurrence"
     yield _LayerMoment(name, _after_kernel(layer), temporary, tuple(before_output))
+
+
+def _gradients_of_scores(scores: dict[str, int], *, is_fused: bool) -> Quantity:
+    """Return the bytes of the gradients of the softmax, where the scores are saved.
+
+    CUDA's softmax has three tensors as large as the scores: the gradient of its output and that
+    times the output in fp32, and the result (softmax_backward_cuda_out in
+    aten/src/ATen/native/cuda/SoftMax.cu). Megatron's fused one writes the result over the gradient
+    of its output, which with dropout is another tensor than that of dropout's output.
+    """
+    result = scores.get("probabilities", 0)
+    if is_fused:
+        return quantity(2 * result if "probabilities after dropout" in scores else result)
+    in_fp32 = scores.get("probabilities in fp32", result)
+    return quantity(2 * in_fp32 + (result or in_fp32))
 
 
 def _mlp_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
@@ -689,11 +763,23 @@ def _own_gradients(
     return (Held("gradients", "gradients of the layer", exist),), to_come
 
 
-def _by_part(tensors: Iterable[SavedTensor]) -> dict[str, int]:
-    """Return the bytes of tensors by part of the model."""
+def _recomputed_and_gradients(layer: LayerSaved, moment: _LayerMoment) -> Quantity:
+    """Return the bytes of what is computed again for a layer's backward pass, and of gradients of
+    activations.
+    """
+    others = (*layer.kept, *moment.freed)
+    again = [tensor.size for tensor in layer.tensors if tensor not in others]
+    if layer.together > 1:  # the other layers of the chunk
+        of_one = total(tensor.size for tensor in layer.tensors)
+        again.append(quantity((layer.together - 1) * of_one))
+    return total((*again, moment.temporary))
+
+
+def _by_part(tensors: Iterable[SavedTensor], copies: int = 1) -> dict[str, int]:
+    """Return the bytes of tensors by part of the model, each so many times."""
     parts: dict[str, int] = {}
     for tensor in tensors:
-        parts[tensor.part] = parts.get(tensor.part, 0) + int(tensor.size)
+        parts[tensor.part] = parts.get(tensor.part, 0) + copies * int(tensor.size)
     return parts
 
 
@@ -716,22 +802,39 @@ def _stepping(run: Training, held: States) -> Quantity | None:
         copied = _copied_by_step(run, held)
         if copied:
             return copied
+    largest = symbol(
+        "largest",
+        held.largest.elements * held.largest.stacked,
+        "elements of the largest trained tensor",
+    )
     if run.in_optimizer.kind == "factored":
         copies = 2
         if not run.master_weights:
-            bits_of_both = [dtype(run.param_dtype).bits, dtype(run.grad_dtype).bits]
+            of_largest = run.dtypes_of(held.largest)
+            bits_of_both = [dtype(of_largest.param).bits, dtype(of_largest.grad).bits]
             copies += bits_of_both.count(16)
-        elements = symbol("largest", held.largest, "elements of the largest trained tensor")
-        return quantity(4 * symbol("copies", copies, "tensors of its size in fp32") * elements)
+        return quantity(4 * symbol("copies", copies, "tensors of its size in fp32") * largest)
     if run.optimizer_step == "fused" or run.optimizer_in_backward or "optimizer" in run.offload:
         return None
-    size = symbol("bytes_moment", dtype(run.optimizer_dtype).bits // 8, "bytes of a moment")
     if run.optimizer_step == "foreach":
-        shards = run.ranks if run.zero else 1
-        n = sum(tensor.total for tensor in held.trained_tensors)
-        return quantity(symbol("N_step", -(-n // shards), "parameters of one optimizer") * size)
-    largest = symbol("largest", held.largest, "elements of the largest trained tensor")
-    return quantity(2 * largest * size)
+        return _one_per_trained(run, held)
+    bits = dtype(run.dtypes_of(held.largest).moment).bits
+    return quantity(2 * largest * symbol("bytes_moment", bits // 8, "bytes of a moment"))
+
+
+def _one_per_trained(run: Training, held: States) -> Quantity:
+    """Return the bytes of one tensor per trained one, in the dtype of its moments."""
+    shards = run.ranks if run.zero else 1
+    own = [tensor for tensor in held.trained_tensors if not tensor.is_saved]
+    saved = [tensor for tensor in held.trained_tensors if tensor.is_saved]
+    parts = []
+    for of, tensors in (("", own), ("_saved", saved)):
+        if tensors:
+            n = -(-sum(tensor.total for tensor in tensors) // shards)
+            bits = dtype(run.dtypes_of(tensors[0]).moment).bits
+            size = symbol(f"bytes{of}_moment", bits // 8, "bytes of a moment")
+            parts.append(quantity(symbol(f"N_step{of}", n, "parameters of one optimizer") * size))
+    return total(parts)
 
 
 def _copied_by_step(run: Training, held: States) -> Quantity:
@@ -746,8 +849,8 @@ def _copied_by_step(run: Training, held: States) -> Quantity:
     bits = dtype(run.grad_dtype).bits
     n = -(-sum(tensor.total for tensor in held.trained_tensors) // ranks)
     if run.zero == 3:
-        n = min(n, DEEPSPEED_GROUP)
-    if run.zero and not _is_megatron(run):
+        n = min(n, run.sub_group_size)
+    if run.zero and not run.is_megatron:
         copies = 4 + bits // 8
     elif bits == 16:
         copies = 4
@@ -799,11 +902,13 @@ def _collectives(run: Training, held: States, size: Quantity) -> Buffers:
     into buckets (torch/nn/parallel/distributed.py, gradient_as_bucket_view). FSDP holds the
     gathered weights outside the layers, of the layer that runs and of the next, and the gradients
     of the layer before in the dtype in which they are reduced
-    (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py). DeepSpeed allocates a whole bucket:
-    ZeRO 1 and 2 for each backward pass, and they gather weights in place (stage_1_and_2.py,
-    backward); ZeRO 3 for the whole run, with up to max_live_parameters gathered (stage3.py).
+    (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py). DeepSpeed allocates a whole bucket,
+    also with one GPU: ZeRO 1 and 2 for each backward pass, or two with overlap_comm, and they
+    gather weights in place (stage_1_and_2.py, backward); ZeRO 3 for the whole run, with up to
+    max_live_parameters gathered (stage3.py), but with one GPU none (_no_gather_coalesced in
+    partition_parameters.py).
     """
-    if run.ranks == 1 or _is_megatron(run):
+    if run.is_megatron or (run.ranks == 1 and not run.is_deepspeed):
         return Buffers(0, 0, 0, 0, 0, 0)
     if run.zero == 0:
         buckets = named(
@@ -822,14 +927,19 @@ def _collectives(run: Training, held: States, size: Quantity) -> Buffers:
                 dtype(run.grad_dtype).bits // 8,
                 f"bytes of a gradient in {run.grad_dtype}",
             )
-            end = outside * size + outside * reduced
             found = found._replace(
-                middle=found.middle + one * reduced, first=gathered + one * reduced, end=end
+                middle=found.middle + one * reduced, first=gathered + one * reduced
             )
+        of_outside = _outside_gradients(run, held)
+        if of_outside:
+            found = found._replace(end=outside * size + of_outside)
         return found
-    bucket = symbol("bucket", DEEPSPEED_BUCKET, "elements of a bucket") * size
+    bucket = symbol("bucket", run.reduce_bucket_size, "elements of a bucket") * size
     if run.zero < 3:
+        if run.overlap_comm:
+            bucket = symbol("buckets", 2, "buckets of overlap_comm") * bucket
         return Buffers(bucket, bucket, bucket, bucket, bucket, 0)
-    n = min(DEEPSPEED_LIVE, sum(t.total for t in held.tensors))
+    whole = sum(t.total for t in held.tensors) if run.ranks > 1 else 0
+    n = min(run.stage3_max_live_parameters, whole)
     both = bucket + symbol("live", n, "parameters that are gathered at once") * size
     return Buffers(both, both, both, both, both, bucket)

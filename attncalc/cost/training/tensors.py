@@ -137,6 +137,28 @@ def adapters(run: Training, tensors: list[ParamTensor]) -> Iterator[ParamTensor]
             )
 
 
+def saved_modules(
+    run: Training, stage: Stage, model: ModelSpec, tensors: list[ParamTensor]
+) -> Iterator[ParamTensor]:
+    """Yield the copies of modules that peft trains whole beside adapters (modules_to_save).
+
+    The frozen ones stay (ModulesToSaveWrapper in peft/utils/other.py). Names of norms end with
+    'norm', and peft takes every module whose name ends so. A tied table has two copies, of the
+    embedding and of the head, unless only one of them is named.
+    """
+    for tensor in tensors:
+        is_table = tensor.name == "embedding" and tensor.rows == model.vocab_size
+        is_embedding = is_table and stage.is_first and "embedding" in run.modules_to_save
+        is_head = tensor.name.startswith("lm_head") and "lm_head" in run.modules_to_save
+        is_norm = tensor.name.endswith("norm") and "norm" in run.modules_to_save
+        if is_embedding or is_head or is_norm:
+            yield tensor._replace(is_saved=True)
+    head = model.head
+    if "lm_head" in run.modules_to_save and stage.is_last and head is not None and head.tied:
+        matrix = lm_head(model)
+        yield ParamTensor("lm_head", "head", matrix.cols, matrix.rows, 1, is_saved=True)
+
+
 def is_target(run: Training, tensor: ParamTensor) -> bool:
     """Return whether LoRA adapts a tensor; experts and routers have no adapters."""
     if run.lora is None or tensor.part == "experts" or tensor.name == "router":

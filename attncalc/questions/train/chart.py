@@ -6,7 +6,14 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...cost.training.setup import Training
-from ...cost.training.step import LOADING, LOSS, StageBudget, StepMoment, most_loaded
+from ...cost.training.step import (
+    LOADING,
+    LOSS,
+    StageBudget,
+    StepMoment,
+    holds_gradients,
+    most_loaded,
+)
 from ...records import NamedTuple
 from ...show.bar import gib
 from ...show.picture import bars
@@ -126,7 +133,7 @@ def _areas(
 def _label(part: str, run: Training) -> str:
     if part != _ACTIVATIONS["attention"]:
         return part
-    if run.workload.recompute == "full":
+    if run.workload.recompute == "full" and run.recompute_method != "block":
         return "activations: layer inputs"
     if any(layers.attention.widths().n_heads for _, layers in run.model.groups()):
         return part
@@ -307,11 +314,11 @@ def over_a_step(run: Training, budget: StageBudget) -> Areas:
 def _forward(run: Training, budget: StageBudget) -> Iterable[tuple[float, Parts]]:
     """Yield the parts at the start and at the end of the forward pass, which keeps activations.
 
-    Gradients exist at its start if earlier micro-batches have added to them. The buffers of
+    Gradients exist at its start if they are never freed. The buffers of
     communication are those of the next moment.
     """
     parts = _always(budget)
-    if run.gradient_accumulation > 1:
+    if holds_gradients(run):
         _add(parts, _GRADIENTS, int(budget.states.gradients))
     for held in budget.moments[0].held:
         if held.name == "communication":

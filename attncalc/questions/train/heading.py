@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...cost.training.fits import Change, context_step, sharded
-from ...cost.training.setup import Training
+from ...cost.training.setup import Lora, Training
 from ...cost.training.work import Duration
 from ...hardware import Gpu
 from ...model import plural
@@ -172,18 +172,36 @@ def settings(run: Training, searched: str = "") -> Iterator[str]:
         yield f"ZeRO {run.zero}"
     yield batch_text(run, searched)
     yield optimizer_text(run)
-    if run.lora and run.weights_dtype:
-        yield f"LoRA r={run.lora.rank} on {run.weights_dtype}"
-    elif run.lora:
-        yield f"LoRA r={run.lora.rank}"
+    if run.lora:
+        yield from _lora_settings(run, run.lora)
     if run.fp8 == "none":
         yield run.dtype
     else:
         yield f"{run.dtype} with {run.fp8} in fp8"
     if run.kernel != "flash":
         yield f"{run.kernel} attention"
-    if run.workload.recompute != "none":
+    yield from _recompute_settings(run)
+
+
+def _recompute_settings(run: Training) -> Iterator[str]:
+    """Yield what the backward pass recomputes."""
+    if run.recompute_modules:
+        yield f"recompute {' and '.join(run.recompute_modules)}"
+    elif run.recompute_method:
+        layers = plural(run.recompute_num_layers, "layer")
+        yield f"recompute full, {run.recompute_method} of {layers}"
+    elif run.workload.recompute != "none":
         yield f"recompute {run.workload.recompute}"
+
+
+def _lora_settings(run: Training, lora: Lora) -> Iterator[str]:
+    """Yield what is trained beside frozen weights, which may be quantized."""
+    if run.weights_dtype:
+        yield f"LoRA r={lora.rank} on {run.weights_dtype}"
+    else:
+        yield f"LoRA r={lora.rank}"
+    if run.modules_to_save:
+        yield f"whole {' and '.join(run.modules_to_save)}"
 
 
 def batch_text(run: Training, searched: str = "") -> str:

@@ -8,9 +8,12 @@ from itertools import groupby
 
 from ...attention.linear import GatedDeltaNet
 from ...attention.mamba import Mamba, Mamba2
+from ...attention.saved import KEEP_SCORES
 from ...cost.training.activations import has_windows
 from ...cost.training.classes import class_math, saves_more
 from ...cost.training.fits import VARIED
+from ...cost.training.param_tensor import ParamTensor
+from ...cost.training.selective import has_norm_of_its_own
 from ...cost.training.setup import Training
 from ...cost.training.states import States
 from ...cost.training.step import LOADING
@@ -38,6 +41,7 @@ def train_notes(of: Answer) -> Iterator[str]:
     yield from _fewest_notes(of)
     yield from _states_notes(run, states)
     yield from _reference_notes(run)
+    yield from _saved_modules_notes(run)
     if run.weights_dtype:
         yield from _quantized_notes(run, states)
     if of.auto and result.verdict != "fits":
@@ -190,6 +194,20 @@ def _reference_notes(run: Training) -> Iterator[str]:
         )
 
 
+def _saved_modules_notes(run: Training) -> Iterator[str]:
+    """Yield how modules that are trained whole beside adapters are counted."""
+    if not run.modules_to_save:
+        return
+    dtypes = run.dtypes_of(ParamTensor("", "", 0, 0, 0, is_saved=True))
+    yield (
+        "peft copies the modules of --modules-to-save and keeps the frozen ones: the copies are in "
+        f"{dtypes.param}, their moments in {dtypes.moment}."
+    )
+    head = run.model.head
+    if head is not None and head.tied and {"embedding", "lm_head"} & {*run.modules_to_save}:
+        yield "A copy of a tied table is a table of its own: embedding and head are trained apart."
+
+
 def _quantized_notes(run: Training, states: States) -> Iterator[str]:
     """Yield what of a quantized model is not quantized."""
     if states.experts_left:
@@ -286,6 +304,35 @@ def _recurrent_warnings(run: Training) -> Iterator[str]:
             )
 
 
+def _score_notes(run: Training) -> Iterator[str]:
+    """Yield what eager attention keeps per score, where papers count less."""
+    if run.kernel != "eager" or run.workload.recompute != "none" or run.dtype == "fp32":
+        return
+    if class_math(run.model.model_type).softmax not in ("fp32", "gated"):
+        return
+    kept, fused = (9, 5) if run.dropout else (6, 2)
+    yield (
+        f"transformers' eager attention keeps {kept} B per score: its softmax is in fp32. "
+        f"Megatron's fused softmax keeps {fused} B, as in arXiv:2205.05198 (--kernel eager-fused)."
+    )
+
+
+def _module_notes(run: Training) -> Iterator[str]:
+    """Yield which modules are recomputed without an effect, and how Megatron's experts differ."""
+    layers = [layers for _, layers in run.model.groups()]
+    norms = [has_norm_of_its_own(of, part) for of in layers for part in ("attention", "mlp")]
+    if "layernorm" in run.recompute_modules and not any(norms):
+        yield (
+            "warning: The module layernorm saves nothing here: Transformer Engine computes these "
+            "norms with the next matrix. Megatron has norms of their own before MLA and experts."
+        )
+    if run.is_megatron and run.model.has_experts:
+        yield (
+            "Experts are Megatron's: the router's weights multiply inside them, so that their "
+            "outputs are not kept."
+        )
+
+
 def _kernel_notes(run: Training) -> Iterator[str]:
     """Yield what else than is counted transformers would keep, and with which kernel."""
     has_fp32_adapters = run.lora and run.param_dtype == "fp32" != run.dtype
@@ -295,12 +342,15 @@ def _kernel_notes(run: Training) -> Iterator[str]:
             "Adapters in fp32 keep fp32 inputs. --autocast counts those of 16 bits, as with the "
             "Trainer's bf16=True."
         )
-    keeps_scores = run.kernel in ("math", "eager")
-    if run.workload.recompute == "selective" and not keeps_scores and run.fp8 == "none":
+    keeps_scores = run.kernel in KEEP_SCORES
+    only_scores = run.recomputed_modules == ("core_attn",) and run.fp8 == "none"
+    if only_scores and not keeps_scores:
         yield (
             f"warning: {run.kernel} attention keeps no scores that --recompute selective would "
             "drop. torchtitan's selective is --recompute op."
         )
+    yield from _module_notes(run)
+    yield from _score_notes(run)
     math = class_math(run.model.model_type)
     if not math.has_sdpa:
         yield (

@@ -7,7 +7,16 @@ from typing import Annotated, Any, TypedDict, get_args
 
 from ...attention.saved import TrainingKernel
 from ...cost.training.optimizers import ALIASES, OPTIMIZERS
-from ...cost.training.setup import Bitsandbytes, Fp8, Loss, Stepping
+from ...cost.training.setup import (
+    OFFLOADED,
+    RECOMPUTE_MODULES,
+    SAVED_MODULES,
+    Bitsandbytes,
+    Fp8,
+    Loss,
+    RecomputeMethod,
+    Stepping,
+)
 from ...errors import AttncalcError, BadValueError
 from ...hardware import Gpu
 from ...options import (
@@ -23,7 +32,7 @@ from ...options import (
     options_of,
 )
 from ...ranges import split_list
-from ...units import PERIODS, dtype, parse_count, parse_decimal, period, truncate
+from ...units import PERIODS, dtype, is_auto, parse_count, parse_decimal, period, truncate
 from ..options import OTHER_CONTEXTS, DtypeOptions, ModelOptions, SizeOptions, TrainingOptions
 
 QUANTIZED = ("nf4", "int8")
@@ -54,6 +63,20 @@ def _tokens(text: str, name: str) -> int:
     return number or parse_count(text, name)
 
 
+def _elements(text: str, name: str) -> int | str:
+    """Return a number of elements as DeepSpeed's files have it, '5e8' or '2.0e8', or 'auto'."""
+    if is_auto(text):
+        return "auto"
+    if re.fullmatch(r"(?a)\d{1,15}(\.\d{1,6})?(e\+?\d{1,2})?", text.strip().lower()):
+        number = Decimal(text.strip())
+        if number == int(number) > 0:
+            return int(number)
+    return parse_count(text, name)
+
+
+ELEMENTS = Parser(_elements, "N")
+
+
 def _days(text: str, name: str) -> float:
     """Return the seconds of '30', '6 weeks' or 'a month'."""
     match = re.fullmatch(r"([\d.]*|an?|one)[ -]?([a-z]*)", text.strip().lower())
@@ -66,9 +89,38 @@ def _days(text: str, name: str) -> float:
     return PERIODS[unit] * numerator / denominator
 
 
+# Names of these modules in transformers' classes.
+_MODULE = choice(
+    *SAVED_MODULES,
+    embed_tokens="embedding",
+    embed_in="embedding",
+    wte="embedding",
+    word_embeddings="embedding",
+    tok_embeddings="embedding",
+    head="lm_head",
+    embed_out="lm_head",
+    output="lm_head",
+    norms="norm",
+)
+
+
+def _names(parser: Parser, known: tuple[str, ...]) -> Parser:
+    """Return the parser of names that are joined with a plus, a comma or a space: each once, and in
+    the order of `known`.
+    """
+
+    def parse(text: str, name: str) -> tuple[str, ...]:
+        parts = filter(None, re.split(r"[+,;\s]+", text))
+        named = {parser.parse(part, name) for part in parts}
+        if not named:
+            raise BadValueError(f"{name} has no modules", f"known: {', '.join(known)}")
+        return tuple(module for module in known if module in named)
+
+    return Parser(parse, known=known)
+
+
 DAYS = Parser(_days, "N")
-_PARTS = ("optimizer", "params")
-_PART = choice(*_PARTS)
+_PART = choice(*OFFLOADED)
 _AUTO = "or auto: the most that fits"
 
 
@@ -174,6 +226,26 @@ class ShardingOptions(TypedDict, total=False):
     fsdp: Annotated[
         bool, "Shard everything as FSDP: fp32 weights, gathered in --dtype.", With(common=True)
     ]
+    reduce_bucket_size: Annotated[
+        Count | None,
+        ELEMENTS,
+        "Elements of DeepSpeed's bucket of gradients, as 2e8, or auto: hidden size squared. "
+        "Default: 5e8.",
+        With(axis=False),
+    ]
+    overlap_comm: Annotated[bool, "DeepSpeed's ZeRO 1 and 2 have two buckets of gradients."]
+    stage3_max_live_parameters: Annotated[
+        Count | None,
+        ELEMENTS,
+        "Elements of weights that --zero 3 gathers at once. Default: 1e9.",
+        With(axis=False),
+    ]
+    sub_group_size: Annotated[
+        Count | None,
+        ELEMENTS,
+        "Elements that a part of the step of --zero 3 updates. Default: 1e9.",
+        With(axis=False),
+    ]
     load_full_state_dict: Annotated[
         bool, "Each GPU gathers all weights when a checkpoint is loaded, as litgpt's FSDP does."
     ]
@@ -205,6 +277,24 @@ class ShardingOptions(TypedDict, total=False):
 class MemoryOptions(TrainingOptions, total=False):
     """What a step keeps, and where."""
 
+    recompute_modules: Annotated[
+        str | None,
+        _names(choice(*RECOMPUTE_MODULES), RECOMPUTE_MODULES),
+        f"Modules of --recompute selective, as Megatron's: {', '.join(RECOMPUTE_MODULES)}. "
+        "Default: core_attn.",
+        With(metavar="NAME[+NAME]", axis=False),
+    ]
+    recompute_method: Annotated[
+        str | None,
+        choice(*get_args(RecomputeMethod)),
+        "Megatron's way of --recompute full: uniform chunks, or a block of layers of each stage.",
+    ]
+    recompute_num_layers: Annotated[
+        Count | None,
+        COUNT,
+        "Layers of a chunk, or of the block, of --recompute-method.",
+        With(axis=False),
+    ]
     kernel: Annotated[
         str | None,
         choice(
@@ -215,12 +305,17 @@ class MemoryOptions(TrainingOptions, total=False):
             fa2="flash",
             fa3="flash",
         ),
-        "Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without bf16 "
-        "efficient; on an Apple GPU math; without SDPA eager.",
+        f"Attention kernel: {', '.join(get_args(TrainingKernel))} (Megatron's softmax). Default: "
+        "flash; without bf16 efficient; on an Apple GPU math; without SDPA eager.",
         With(also="--attn-implementation --attn-impl"),
     ]
     compile: Annotated[
         bool, "Element-wise operations are fused and recomputed.", With(also="--torch-compile")
+    ]
+    fused_gelu: Annotated[
+        bool,
+        "GELU is one kernel, as in litgpt: torch's F.gelu. transformers' gelu_new is several "
+        "operations.",
     ]
     loss: Annotated[
         str | None,
@@ -240,9 +335,9 @@ class MemoryOptions(TrainingOptions, total=False):
             lambda text, name: frozenset(
                 _PART.parse(part, name) for part in split_list(text, name)
             ),
-            known=_PARTS,
+            known=OFFLOADED,
         ),
-        "Parts in host memory: optimizer, params.",
+        f"Parts in host memory: {', '.join(OFFLOADED)}.",
         With(metavar="PARTS", axis=False),
     ]
     reference_model: Annotated[
@@ -291,8 +386,8 @@ class OptimizerOptions(DtypeOptions, total=False):
     grad_dtype: Annotated[
         str | None,
         Parser(_dtype, "DTYPE"),
-        "Dtype of gradients. Default: --param-dtype; with --tp or --pp, and ZeRO 0 or 1, "
-        "Megatron's fp32.",
+        "Dtype of gradients. Default: --param-dtype; with --tp, --pp or --recompute-modules, and "
+        "ZeRO 0 or 1, Megatron's fp32.",
     ]
     optimizer_dtype: Annotated[
         str | None, Parser(_dtype, "DTYPE"), "Dtype of moments. Default: fp32."
@@ -326,6 +421,13 @@ class LoraTrainOptions(TypedDict, total=False):
         "Train adapters only: r=16 (default), or r=8,targets=q+v,dropout=0.05. Default targets: "
         "all linear layers.",
         With(metavar="[r=N,...]", axis=False, common=True),
+    ]
+    modules_to_save: Annotated[
+        str | None,
+        _names(_MODULE, SAVED_MODULES),
+        "Modules trained whole beside --lora, in copies as peft's: "
+        f"{'+'.join(SAVED_MODULES)} or some of them.",
+        With(also="--lora-modules-to-save", metavar="NAME[+NAME]", axis=False),
     ]
     no_kbit_upcast: Annotated[
         bool,

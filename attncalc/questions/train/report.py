@@ -237,9 +237,11 @@ def _run_facts(run: Training) -> dict[str, Any]:
     return {
         "kernel": run.kernel,
         "recompute": run.workload.recompute,
+        "recompute_modules": list(run.recomputed_modules),
         **{name: getattr(run, name) for name in _AS_GIVEN},
         "lora_rank": run.lora.rank if run.lora else None,
         "lora_targets": list(run.lora.targets) if run.lora else [],
+        "modules_to_save": list(run.modules_to_save),
         "offload": sorted(run.offload),
     }
 

@@ -12,6 +12,7 @@ from ...cost.training.activations import check_kinds
 from ...cost.training.classes import class_math
 from ...cost.training.fits import ALL_LINEAR, Asked, largest_batch, longest_context
 from ...cost.training.optimizers import OPTIMIZERS
+from ...cost.training.selective import has_experts, has_latents, has_shared_experts
 from ...cost.training.setup import Lora, Training
 from ...cost.training.tensors import stage_tensors
 from ...cost.training.work import duration, work
@@ -249,12 +250,23 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     zero = _zero(values)
     lora = _lora(values["lora"], spec) if "lora" in values else None
     _check_quantization(values)
+    _check_saved_modules(values, spec, lora)
+    _check_recompute_modules(values, spec)
+    _check_recompute_method(values, spec)
+    _check_fused_softmax(values, spec, computes)
+    if "fused_gelu" in values and class_math(spec.model_type).activation != "gelu_new":
+        raise AttncalcError(
+            f"--fused-gelu has no effect on {spec.title}: its class has no gelu_new", "leave it out"
+        )
     if computes not in TRAINED:
         raise NotSupportedError(
             f"activations cannot be in {computes}",
             "give --dtype bf16, and --fp8 inputs for Transformer Engine",
         )
-    is_megatron = (split["tp"] > 1 or split["pp"] > 1) and zero <= 1
+    buffers = _buffers(values, spec, zero)
+    is_split = split["tp"] > 1 or split["pp"] > 1
+    is_split = is_split or "recompute_modules" in values or "recompute_method" in values
+    is_megatron = is_split and zero <= 1
     of_weights = _dtypes_of_weights(
         values, computes, zero=zero, has_lora=lora is not None, is_megatron=is_megatron
     )
@@ -271,6 +283,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
         "kbit_upcast": "no_kbit_upcast" not in values,
         "autocast": _autocast(values, computes, of_weights["param_dtype"]),
         **of_weights,
+        **buffers,
     }
     return Training(spec, workload, **as_given | read)
 
@@ -356,6 +369,36 @@ def _zero(values: Mapping[str, Any]) -> int:
     return zero
 
 
+def _buffers(values: Mapping[str, Any], spec: ModelSpec, zero: int) -> dict[str, Any]:
+    """Return the sizes of DeepSpeed's buffers that are given.
+
+    transformers turns 'auto' of reduce_bucket_size into the hidden size squared
+    (integrations/deepspeed.py, trainer_config_finalize). Raises AttncalcError if the stage of ZeRO
+    has no such buffer.
+    """
+    stages = {
+        "reduce_bucket_size": (1, 2, 3),
+        "overlap_comm": (1, 2),
+        "stage3_max_live_parameters": (3,),
+        "sub_group_size": (3,),
+    }
+    found: dict[str, Any] = {}
+    for name, known in stages.items():
+        if name not in values:
+            continue
+        if zero not in known or "fsdp" in values:
+            needed = " or ".join(str(stage) for stage in known)
+            raise AttncalcError(
+                f"{long_option(name)} needs --zero {needed}", "give it, or leave the option out"
+            )
+        found[name] = values[name]
+        if found[name] == "auto" and name != "reduce_bucket_size":
+            raise BadValueError(f"{long_option(name)} cannot be auto", "give elements, as 1e9")
+        if found[name] == "auto":
+            found[name] = int(spec.main.d_model) ** 2
+    return found
+
+
 def _check_quantization(values: Mapping[str, Any]) -> None:
     for name in ("weights_dtype", "double_quant") if "lora" not in values else ():
         if name in values:
@@ -373,6 +416,83 @@ def _check_quantization(values: Mapping[str, Any]) -> None:
             raise AttncalcError(
                 f"{long_option(name)} needs --weights-dtype nf4", "give both, or neither"
             )
+
+
+def _check_fused_softmax(values: Mapping[str, Any], spec: ModelSpec, computes: str) -> None:
+    """Raise NotSupportedError if Megatron's fused softmax does not run: it is for 16 bits
+    (is_kernel_available in megatron/core/fusions/fused_softmax.py), without sinks and soft caps.
+    """
+    if values.get("kernel") != "eager-fused":
+        return
+    if computes == "fp32":
+        problem = "--kernel eager-fused cannot compute in fp32: Megatron's softmax is for 16 bits"
+        raise NotSupportedError(problem, "give --dtype bf16, or --kernel eager")
+    has_sinks = any(getattr(of.attention, "sinks", False) for _, of in spec.groups())
+    if has_sinks or class_math(spec.model_type).caps_scores:
+        problem = f"--kernel eager-fused has neither sinks nor soft caps, as {spec.title} needs"
+        raise NotSupportedError(problem, "give --kernel eager")
+
+
+def _check_recompute_modules(values: Mapping[str, Any], spec: ModelSpec) -> None:
+    """Raise AttncalcError if --recompute-modules names what the model does not have, or nothing
+    would recompute it.
+    """
+    modules = values.get("recompute_modules", ())
+    if not modules:
+        return
+    if values.get("recompute") != "selective":
+        raise AttncalcError(
+            "--recompute-modules needs --recompute selective", "give both, or neither"
+        )
+    layers = [layers for _, layers in spec.groups()]
+    present = {
+        "mlp": any(of.mlp and not has_experts(of) for of in layers),
+        "moe": any(has_experts(of) for of in layers),
+        "moe_act": any(has_experts(of) for of in layers),
+        "shared_experts": any(has_shared_experts(of) for of in layers),
+        "mla_up_proj": any(has_latents(of) for of in layers),
+    }
+    for module in modules:
+        if not present.get(module, True):
+            problem = f"--recompute-modules {module} has no effect on {spec.title}"
+            raise AttncalcError(problem, "leave it out: no layer has such a module")
+
+
+def _check_recompute_method(values: Mapping[str, Any], spec: ModelSpec) -> None:
+    """Raise AttncalcError if --recompute-method or --recompute-num-layers would have no effect."""
+    given = [name for name in ("recompute_method", "recompute_num_layers") if name in values]
+    if not given:
+        return
+    if values.get("recompute") != "full":
+        raise AttncalcError(f"{long_option(given[0])} needs --recompute full", "give both")
+    if len(given) == 1:
+        missing = {"recompute_method": "--recompute-num-layers 1"}
+        tip = f"give {missing.get(given[0], '--recompute-method uniform')}, as Megatron needs it"
+        raise AttncalcError(f"{long_option(given[0])} alone does not say what is recomputed", tip)
+    if values.get("virtual_stages", 1) > 1:
+        tip = "give --recompute full alone, which recomputes all layers"
+        raise clash(long_option(given[0]), "--virtual-stages", tip)
+    if spec.encoder:
+        raise NotSupportedError(f"{long_option(given[0])}: {spec.title} has an encoder")
+
+
+def _check_saved_modules(values: Mapping[str, Any], spec: ModelSpec, lora: Lora | None) -> None:
+    """Raise AttncalcError if --modules-to-save names what is trained anyway, or is not there."""
+    modules = values.get("modules_to_save", ())
+    if not modules:
+        return
+    if lora is None:
+        raise AttncalcError(
+            "--modules-to-save needs --lora: without adapters everything is trained",
+            "give --lora r=16, or leave it out",
+        )
+    if "lm_head" in modules and "lm_head" in lora.targets:
+        tip = "peft trains the head whole, or an adapter of it: leave one of them out"
+        raise clash("--modules-to-save lm_head", "--lora targets=lm_head", tip)
+    if "lm_head" in modules and (spec.head is None or spec.head.kind != "lm"):
+        raise AttncalcError(f"--modules-to-save: {spec.title} has no lm_head", "leave it out")
+    if "embedding" in modules and not spec.vocab_size:
+        raise AttncalcError(f"--modules-to-save: {spec.title} has no embedding", "leave it out")
 
 
 def _autocast(values: Mapping[str, Any], computes: str, param: str) -> bool:
