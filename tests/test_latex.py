@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tables import each
 
-from attncalc.show.latex import escape
+from attncalc.show.latex_text import escape
 
 needs_tex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex is installed")
 

@@ -24,14 +24,14 @@ from attncalc.serving.roofline import roofline
 from attncalc.show.bar import Bar as MemoryBar
 from attncalc.show.picture import MAX_BARS, bars, shown
 from attncalc.show.plot import text
-from attncalc.show.plot.chart import Bar, Bars, Lines, Picture, Roof, Series, Stack, known
+from attncalc.show.plot.chart import Bar, Bars, Chart, Lines, Picture, Roof, Series, Stack, known
 from attncalc.show.plot.scale import Axis
 from attncalc.units import BYTES, NO_UNIT, SECONDS, TOKENS
 
 GIB = 2**30
 
 
-def chart_of(picture: Picture | None, name: str) -> Bars | Lines | Stack | Roof:
+def chart_of(picture: Picture | None, name: str) -> Chart:
     assert picture is not None
     return next(chart for chart in picture.charts if chart.name == name)
 
@@ -219,7 +219,7 @@ def test_every_layer_has_its_own_charts() -> None:
     ("command", "line"),
     [
         ("compare llama2-70b", "  KV cache, GQA-8: 1.25 GiB"),
-        ("compare gpt2 bert-base -c 128,512", "  Parameters, gpt2: 124.44 million"),
+        ("compare gpt2 bert-base -c 128,512", "  Parameters, GPT-2 (124M): 124.44 million"),
         (
             "fit gpt2 --gpu t4",
             "  roof: 320 GB/s, then 65 TFLOP/s in fp16; compute-bound from 203 FLOP/byte",
@@ -228,7 +228,7 @@ def test_every_layer_has_its_own_charts() -> None:
         # a token of gpt2 has 12 layers * 2 * 768 * 4 B = 72 KiB
         (
             "sweep gpt2 bert-base -c 256,512 --columns kv_cache",
-            "  KV cache: gpt2; context 256: 18 MiB; context 512: 36 MiB",
+            "  KV cache: GPT-2 (124M); context 256: 18 MiB; context 512: 36 MiB",
         ),
     ],
 )
@@ -285,7 +285,7 @@ def test_each_line_has_a_mark_of_its_own() -> None:
 
 def test_lines_may_be_missing_altogether() -> None:
     series = Series("a", ((1, None), (2, math.nan), (3, math.inf)))
-    assert "context" in drawn(
+    assert "Context" in drawn(
         Lines("x", "X", Axis("context", TOKENS), Axis("y", NO_UNIT), (series,))
     )
 
@@ -349,6 +349,58 @@ def test_plot_before_a_model_asks_for_a_file(ask: Ask) -> None:
     assert "--plot as the last option draws on the terminal" in error
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare llama2-70b",
+        "compare gpt2 llama2-7b llama3-8b -c 512,1K,2K",
+        "fit llama2-70b --gpu h100-80gb --gpus 4",
+        "train llama3-8b --gpu h100-80gb --gpus 8 --zero 3",
+        "train llama3-8b --gpu h100-80gb --gpus 8 --zero 3 --show timeline",
+        "sweep gpt2 -c 64:1024:x2",
+        "sweep gpt2 -c 16:400:16 -b 1:30:1 --columns kv_cache",
+        "plan gpt2 --users 9 --prompt 500 --output-len 100 --gpu t4,l4 --price t4=0.5,l4=0.7",
+    ],
+)
+def test_a_terminal_has_one_chart_of_at_most_20_rows(command: str, ask: Ask) -> None:
+    """Besides the title and the caption, which may have several lines."""
+    blocks = ask(*command.split(), "--plot").out.split("\n\n")
+    assert len(blocks) == 3
+    _, chart, _ = blocks
+    assert len(chart.splitlines()) <= 20 - 4
+
+
+def test_other_charts_are_named_below_the_first(ask: Ask) -> None:
+    out = ask("compare", "gpt2", "--plot").out
+    assert "--show params_total,flops_prefill,flops_decode draws more" in out
+
+
+def test_lines_on_top_of_each_other_are_a_table(ask: Ask) -> None:
+    """80 layers of 8 heads of 128 take 1.25 GiB at 4K; the 64 of Qwen3 32B take 1.00."""
+    models = ("llama2-70b", "llama3-70b", "qwen3-32b")
+    command = ("sweep", *models, "-c", "4K,8K", "--columns", "kv_cache")
+    lines = ask(*command, "--plot").out.splitlines()
+    assert lines[2] == "KV cache (GiB) by context (tokens)"
+    assert [line.split() for line in lines[3:7]] == [
+        ["4K", "8K"],
+        ["LLaMA-2", "70B", "1.25", "2.50"],
+        ["Llama", "3", "70B", "1.25", "2.50"],
+        ["Qwen3", "32B", "1.00", "2.00"],
+    ]
+
+
+def test_ones_own_model_is_not_as_released(ask: Ask, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "n_layers: 2\nd_model: 512\nn_heads: 8\nn_kv_heads: 2\nmlp: plain\nd_ff: 2048\n"
+        "vocab_size: 1000\nnorm: layernorm\n"
+    )
+    out = ask("compare", str(file), "-c", "512", "--plot").out
+    assert out.startswith("mine\n")
+    assert "GQA-2 is the model's own" in " ".join(out.split())
+    assert "as released" not in out
+
+
 def test_show_chooses_charts_in_its_order(ask: Ask) -> None:
     out = ask("compare", "gpt2", "--show", "params_total, kv_cache", "--plot").out
     assert out.index("Parameters") < out.index("KV cache")
@@ -405,7 +457,7 @@ def test_the_exit_code_is_the_answers(ask: Ask) -> None:
 
 def test_every_engine_has_a_bar(ask: Ask) -> None:
     out = ask("fit", "gpt2", "--gpu", "t4", "--engine", "all", "--plot").out
-    assert out.count("llama.cpp     ▒") == 2
+    assert out.count("llama.cpp     ▒") == 1
     assert ask("fit", "gpt2", "--kv-memory", "1GiB", "--engine", "all", "--plot").code == 0
 
 
@@ -420,7 +472,7 @@ def test_a_report_in_a_file_leaves_standard_output_to_the_characters(
 
 
 def test_an_encoding_without_blocks_gets_ascii() -> None:
-    for command in ("compare gpt2 --plot", "fit gpt2 --gpu t4 --plot"):
+    for command in ("compare gpt2 --plot", "fit gpt2 --gpu t4 --show memory,roofline --plot"):
         done = shell(f"attncalc {command}", PYTHONIOENCODING="ascii")
         assert done.returncode == 0
         assert done.stdout.isascii()

@@ -49,20 +49,24 @@ def test_an_axis_is_logarithmic_from_a_factor_of_30(largest: int, log: bool) -> 
     assert scale(CACHE, [GIB, largest * GIB], most=6).log is log
 
 
-def test_a_logarithmic_axis_of_bytes_has_powers_of_2_with_units() -> None:
+def test_a_logarithmic_axis_of_bytes_has_powers_of_2() -> None:
     shown = scale(CACHE, [2**25, 2**40], most=5)
-    assert labels(shown) == ["32 MiB", "1 GiB", "32 GiB", "1 TiB"]
+    assert labels(shown) == ["128 MiB", "1 GiB", "8 GiB", "64 GiB", "512 GiB"]
+    assert shown.label == "KV cache"
     assert shown.at(2**30) < shown.at(2**35) < 1
 
 
+def test_a_logarithmic_axis_has_one_unit_if_its_numbers_are_short() -> None:
+    """16 MiB to 16 GiB are 16 to 16,384 MiB; in GiB the first would be 0.015625."""
+    shown = scale(CACHE, [2**24, 2**34], most=6)
+    assert shown.label == "KV cache (MiB)"
+    assert labels(shown)[-1] == "16,384"
+
+
 def test_a_logarithmic_axis_of_other_units_has_powers_of_10() -> None:
-    assert labels(scale(Axis("", FLOP), [10**9, 10**13], most=6)) == [
-        "1 GFLOP",
-        "10 GFLOP",
-        "100 GFLOP",
-        "1 TFLOP",
-        "10 TFLOP",
-    ]
+    shown = scale(Axis("FLOPs", FLOP), [10**9, 10**13], most=6)
+    assert shown.label == "FLOPs (GFLOP)"
+    assert labels(shown) == ["1", "10", "100", "1,000", "10,000"]
     assert labels(scale(Axis("", NO_UNIT), [3, 200], most=7)) == [
         "5",
         "10",
@@ -83,7 +87,7 @@ def test_zero_has_a_place_below_the_smallest_value_of_a_logarithmic_axis() -> No
 def test_swept_contexts_are_the_ticks_of_their_axis() -> None:
     contexts = [1024 * 2**i for i in range(8)]
     shown = scale(CONTEXT, contexts, most=8, own=contexts)
-    assert (shown.log, shown.label) == (True, "context (tokens)")
+    assert (shown.log, shown.label) == (True, "Context (tokens)")
     assert labels(shown) == ["1K", "2K", "4K", "8K", "16K", "32K", "64K", "128K"]
     assert labels(scale(CONTEXT, contexts, most=4, own=contexts)) == ["2K", "8K", "32K", "128K"]
 

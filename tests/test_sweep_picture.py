@@ -11,7 +11,7 @@ from attncalc import sweep
 from attncalc.errors import AttncalcError
 from attncalc.questions.sweep.picture import for_picture, sweep_picture
 from attncalc.questions.sweep.sweep import Sweep
-from attncalc.show.plot.chart import Bars, Chart, Lines
+from attncalc.show.plot.chart import Areas, Bars, Chart, Lines
 
 
 def drawn(rows: Sweep) -> Chart:
@@ -74,11 +74,99 @@ def test_axes_without_numbers_make_bars() -> None:
     )
     assert isinstance(chart, Bars)
     assert [bar.label for bar in chart.bars] == [
-        "gpt2, fp16 cache",
-        "gpt2, fp8 cache",
-        "llama2-7b, fp16 cache",
-        "llama2-7b, fp8 cache",
+        "GPT-2 (124M), fp16 cache",
+        "GPT-2 (124M), fp8 cache",
+        "LLaMA-2 7B, fp16 cache",
+        "LLaMA-2 7B, fp8 cache",
     ]
+
+
+def test_parts_of_a_sum_are_one_chart_with_their_crossings() -> None:
+    """`attncalc flops gpt2` prints both contexts from which scores cost more."""
+    columns = "flops_attention_scores,flops_attention_projections,flops_mlp"
+    rows = sweep("gpt2", context="64:8192:x2", columns=columns)
+    chart = drawn(rows)
+    assert isinstance(chart, Areas)
+    assert [series.label for series in chart.series] == [
+        "attention projections",
+        "MLP",
+        "attention scores",
+    ]
+    assert [(mark.value, mark.label) for mark in chart.marks if "maximum" not in mark.label] == [
+        (3072, "scores > projections from 3,072"),
+        (6144, "scores > MLP from 6,144"),
+    ]
+
+
+def test_parts_of_wide_sums_are_shares_and_the_caption_has_the_sums() -> None:
+    columns = "flops_attention_scores,flops_mlp"
+    wide = sweep("gpt2", context="64:8192:x2", columns=columns)
+    chart = drawn(wide)
+    assert isinstance(chart, Areas)
+    assert chart.y.unit == "%"
+    assert chart.tops[-1] == pytest.approx([100] * 8)
+    # 12 * 2 * 64 * 2 * 768 * 3072 and 12 * 2 * 12 * (64 * 65 / 2) * 2 * 64 FLOP
+    assert "the sum is 7.32 GFLOP at context 64" in sweep_picture(wide).caption[0]
+    narrow = drawn(sweep("gpt2", context="512,1K,2K", columns=columns))
+    assert isinstance(narrow, Areas)
+    assert narrow.y.unit == "FLOP"
+    row = next(iter(sweep("gpt2", context=512, columns=columns)))
+    assert narrow.tops[-1][0] == row["flops_attention_scores"] + row["flops_mlp"]
+
+
+def test_a_sum_beside_its_parts_is_their_upper_edge() -> None:
+    parts = "params_attention,params_mlp,params_embedding,params_head,params_norm,params_other"
+    rows = sweep("gpt2", layers="6,12,24", columns=f"params_total,{parts}")
+    chart = drawn(rows)
+    assert isinstance(chart, Areas)
+    assert chart.tops[-1] == [row["params_total"] for row in rows]
+
+
+def test_each_model_has_its_own_stack_and_maximum() -> None:
+    columns = "flops_attention_scores,flops_mlp"
+    picture = sweep_picture(sweep(["gpt2", "gpt3"], context="512,1K,2K,4K", columns=columns))
+    first, second = picture.named(picture.default)
+    assert isinstance(first, Areas)
+    assert isinstance(second, Areas)
+    assert [mark.label for mark in first.marks] == ["maximum of GPT-2 (124M)"]
+    assert [mark.label for mark in second.marks] == ["maximum of GPT-3 (175B)"]
+    assert first.y.label.startswith("GPT-2 (124M), FLOPs")
+
+
+def test_moments_of_training_do_not_go_over_into_each_other() -> None:
+    """Each context has a peak of its own: around it, the areas are level."""
+    columns = "weights,gradients_at_peak,activations_at_peak"
+    chart = drawn(sweep("llama3-8b", train=True, context="1K,4K,16K", columns=columns))
+    assert isinstance(chart, Areas)
+    assert chart.xs == [1024, 2048, 2048, 4096, 8192, 8192, 16384]
+    tops = chart.tops[-1]
+    assert (tops[0], tops[2], tops[3]) == (tops[1], tops[3], tops[4])
+
+
+def test_figures_of_one_unit_share_axes() -> None:
+    one = drawn(sweep("gpt2", context="256,512,1K", columns="peak_math,peak_flash"))
+    assert isinstance(one, Lines)
+    assert [series.label for series in one.series] == ["peak math", "peak flash"]
+    assert one.y.label == "memory"
+
+
+def test_panels_of_one_unit_have_one_scale() -> None:
+    """Four models with two figures are eight lines, which are too many for one chart."""
+    models = ["gpt2", "llama2-7b", "llama2-13b", "llama2-70b"]
+    rows = sweep(models, context="256,512,1K", columns="kv_cache,kv_cache_if_mha")
+    first, second = sweep_picture(rows).charts
+    assert isinstance(first, Lines)
+    assert isinstance(second, Lines)
+    scales = [chart.scales(most_x=5, most_y=5)[1] for chart in (first, second)]
+    assert scales[0].low == scales[1].low
+    assert scales[0].high == scales[1].high
+
+
+def test_lines_that_go_beyond_a_models_maximum_have_it_marked() -> None:
+    chart = drawn(sweep(["gpt2", "llama2-7b"], context="512,1K,2K", columns="kv_cache"))
+    assert isinstance(chart, Lines)
+    assert [(mark.value, mark.label) for mark in chart.marks] == [(1024, "maximum of GPT-2 (124M)")]
+    assert drawn(sweep("gpt2", context="256,512,1K", columns="kv_cache")).marks == ()  # type: ignore[union-attr]
 
 
 def test_a_cell_that_is_not_possible_is_a_gap() -> None:
@@ -96,7 +184,8 @@ def test_the_caption_has_what_does_not_vary_and_the_defaults() -> None:
     )
     assert picture.title == "LLaMA-2 7B"
     assert picture.caption == (
-        "h100-80gb; 2 GPUs; engine: vLLM; weights as released; cache in the engine's default dtype",
+        "h100-80gb; 2 GPUs; batch 1; engine: vLLM, weights in fp16; "
+        "cache in the engine's default dtype",
     )
     given = sweep_picture(
         sweep(
@@ -108,7 +197,7 @@ def test_the_caption_has_what_does_not_vary_and_the_defaults() -> None:
             columns="kv_cache",
         )
     )
-    assert given.caption == ("ideal; bf16 model; fp8 cache",)
+    assert given.caption == ("ideal; bf16 model; fp8 cache; batch 1",)
 
 
 def test_of_many_lines_some_are_left_out_and_the_caption_says_how_many() -> None:
@@ -118,6 +207,19 @@ def test_of_many_lines_some_are_left_out_and_the_caption_says_how_many() -> None
     assert isinstance(chart, Lines)
     assert len(chart.series) == 24
     assert "6 of 30 lines are left out" in picture.caption[0]
+
+
+def test_the_caption_has_what_is_not_drawn() -> None:
+    """A checkpoint stores weights; GPT-2's preset has none. Parameters do not depend on the
+    context.
+    """
+    rows = sweep("gpt2", context="256,512", columns="params_total,weights_stored")
+    (caption,) = sweep_picture(rows).caption
+    assert "the same from context 256 to 512" in caption
+    assert "no number above zero: Weights stored" in caption
+    assert (
+        "same" not in sweep_picture(sweep("gpt2", context="256,512", columns="kv_cache")).caption[0]
+    )
 
 
 def test_one_cell_is_one_bar() -> None:
@@ -164,7 +266,8 @@ def test_the_command_draws_and_writes_rows(ask: Ask, tmp_path: Path) -> None:
     shown = [
         "".join(tag.itertext()) for tag in ET.parse(picture).iter() if tag.tag.endswith("}text")
     ]
-    assert {"gpt2", "llama2-7b", "KV cache", "context (tokens)", "256", "512", "1K"} <= set(shown)
+    assert {"GPT-2 (124M)", "LLaMA-2 7B", "Context (tokens)", "256", "512", "1K"} <= set(shown)
+    assert "KV cache (MiB)" in shown
     assert "already exists" in ask(*command, "--plot", str(picture)).err
     again = ask(*command, "--plot", str(picture), "--force")
     assert again.code == 0
@@ -174,13 +277,13 @@ def test_the_command_draws_and_writes_rows(ask: Ask, tmp_path: Path) -> None:
 def test_characters_replace_the_rows(ask: Ask, tmp_path: Path) -> None:
     answer = ask("sweep", "gpt2", "-c", "256,512,1K", "--plot")
     assert answer.code == 0
-    assert "context (tokens)" in answer.out
+    assert "Context (tokens)" in answer.out
     assert "kv_cache" not in answer.out
     assert (
         "cannot be combined with --json" in ask("sweep", "gpt2", "-c", "1K", "--json", "--plot").err
     )
     both = ask("sweep", "gpt2", "-c", "256,512", "-o", str(tmp_path / "x.csv"), "--plot")
-    assert "context (tokens)" in both.out
+    assert "Context (tokens)" in both.out
     assert (tmp_path / "x.csv").exists()
 
 

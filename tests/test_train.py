@@ -756,26 +756,6 @@ def test_mamba_saves_the_tensors_of_its_fused_function() -> None:
     )
 
 
-def test_the_picture_has_the_parts_over_the_context_and_the_stages(ask: Ask) -> None:
-    answer = ask(
-        "train",
-        *[
-            "llama3-8b",
-            "--gpus",
-            "2",
-            "--pp",
-            "2",
-            "--gradient-accumulation",
-            "4",
-            "-c",
-            "4K",
-            "--plot",
-        ],
-    )
-    for text in ("activations", "weights and states", "allocated", "8K", "stage 0", "stage 1"):
-        assert text in answer.out
-
-
 def test_the_commands_of_the_page_fit_on_a_screen(ask: Ask) -> None:
     for command in (
         "llama2-7b --gpu a100-80gb --gpus 8 --zero 3 -b 4 -c 4096 --recompute full --optimizer "

@@ -1,5 +1,6 @@
-"""The options that draw an answer: --plot and --show."""
+"""The options that draw an answer: --plot, --show, --title and --size."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -35,11 +36,44 @@ def picture_file(text: str | Path) -> Path:
     return file
 
 
+# Inches of a unit of length.
+_UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
+_LENGTH = r"(\d{1,4}(?:\.\d{1,4})?)"
+_SIZE = re.compile(rf"(?a){_LENGTH}(?: ?x ?{_LENGTH})? ?({'|'.join(_UNITS)})")
+# The least and the most inches of a side of a picture.
+_LEAST = 1.5
+_MOST = 40.0
+
+
+def picture_size(text: str) -> tuple[float, float | None]:
+    """Return the width and the height of a picture in inches, from '3.3x2.2in' or '84mm'; the
+    height is None if it is not given.
+
+    Raises AttncalcError if the text is no size, or too small or too large to draw.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise AttncalcError(
+            f"--size: '{truncate(text)}' is no size of a picture",
+            "give a width, or a width and a height: --size 3.3in or --size 3.3x2.2in "
+            "(also cm, mm and pt)",
+        )
+    width, height, unit = match.groups()
+    sides = [float(side) * _UNITS[unit] for side in (width, height) if side]
+    for side in sides:
+        if not _LEAST <= side <= _MOST:
+            raise AttncalcError(
+                f"--size: {truncate(text)} is too {'small' if side < _LEAST else 'large'}",
+                f"each side is from {_LEAST:g} to {_MOST:g} inches: --size 3.3x2.2in",
+            )
+    return sides[0], sides[1] if height else None
+
+
 class PlotFileOptions(Options):
-    """Whether the answer is drawn, and where."""
+    """Whether the answer is drawn, where, how large, and under which title."""
 
     LAST: ClassVar[bool] = True
-    RARE: ClassVar[frozenset[str]] = frozenset({"show"})
+    RARE: ClassVar[frozenset[str]] = frozenset({"show", "title", "size"})
 
     plot: Annotated[
         Path | None,
@@ -52,9 +86,40 @@ class PlotFileOptions(Options):
         ),
     ] = None
 
+    title: Annotated[
+        Text,
+        option(
+            "--title",
+            metavar="TEXT",
+            help="The picture's title, in place of the model; '' for none.",
+        ),
+    ] = None
+    size: Annotated[
+        Text,
+        option(
+            "--size",
+            metavar="WxHin",
+            help="The size of the file's picture, as 3.3x2.2in; 3.3in sets the width alone.",
+        ),
+    ] = None
+
     def __init__(self, **values: Any) -> None:
-        """Raise CannotCheckError if the picture is a file and matplotlib is missing."""
+        """Raise AttncalcError if --title or --size lacks its picture, and CannotCheckError if the
+        picture is a file and matplotlib is missing.
+
+        Attributes:
+            inches: The width and the height of the picture; None if they are not given.
+        """
         super().__init__(**values)
+        for name in ("title", "size"):
+            if values.get(name) is not None and self.plot is None:
+                raise AttncalcError(f"--{name} needs --plot", "add --plot picture.svg")
+        self.inches = None if self.size is None else picture_size(self.size)
+        if self.inches and not self.into_file:
+            raise AttncalcError(
+                "--size needs a file: characters have the size of the terminal",
+                "name the file: --plot picture.svg",
+            )
         if self.into_file:
             from ..show.plot.picture import need_matplotlib
 
@@ -116,12 +181,14 @@ class PlotFileOptions(Options):
         """
         from ..show import draw
 
+        if self.title is not None:
+            picture = picture.titled(self.title)
         to_file = goes_to_file(output.output)
         if self.plot is None or not self.into_file:
             written = write() if to_file else None
             draw.print_picture(picture, names, plain=output.plain)
             return written
-        with draw.picture_file(picture, names, self.plot, force=output.force):
+        with draw.picture_file(picture, names, self.plot, self.inches, force=output.force):
             if to_file:
                 return write()
         return write()
@@ -170,7 +237,10 @@ class PlotOptions(PlotFileOptions):
             names = None
         else:
             names = tuple(name.strip() for name in self.show.split(","))
-        charts = chosen(report.picture, names)
-        self.draw_beside(
-            report.picture, charts, output, lambda: output.show(report, picture_too=True)
-        )
+        picture = report.picture
+        charts = chosen(picture, names)
+        if names is None and not self.into_file and not output.plain and charts[1:]:
+            # a terminal has room for one
+            picture = picture.captioned(f"--show {','.join(charts[1:])} draws more")
+            charts = charts[:1]
+        self.draw_beside(picture, charts, output, lambda: output.show(report, picture_too=True))

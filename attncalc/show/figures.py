@@ -21,6 +21,40 @@ QUOTIENT = "the first figure divided by the second"
 Number: TypeAlias = "Quantity | Ratio | None"
 
 
+# Words of names that people write in another way.
+_WORDS = {
+    "kv": "KV",
+    "mlp": "MLP",
+    "mha": "MHA",
+    "qk": "QK",
+    "gpu": "GPU",
+    "gpus": "GPUs",
+    "flop": "FLOP",
+    "6nd": "6 N D",
+    "n": "",
+    "tp": "TP",
+    "pp": "PP",
+    "dp": "DP",
+    "cp": "CP",
+    "ep": "EP",
+    "dcp": "DCP",
+    "mla": "MLA",
+    "moe": "MoE",
+    "lora": "LoRA",
+    "gib": "GiB",
+}
+
+
+def in_words(name: str) -> str:
+    """Return a name of JSON as people write it: 'n_kv_heads' is 'KV heads'. d_model is a name of
+    the field.
+    """
+    if name.startswith("d_"):
+        return name
+    words = [_WORDS.get(word, word) for word in name.split("_")]
+    return " ".join(filter(None, words))
+
+
 class FigureRow(NamedTuple):
     """What is known of a figure before it is computed."""
 
@@ -47,11 +81,13 @@ class FigureRow(NamedTuple):
     @property
     def chart_title(self) -> str:
         """The title of its chart: 'FLOPs of a prefill', or its name in words: 'KV memory low'."""
-        words = self.name.replace("_", " ")
-        for prefix, text in (("kv ", "KV "), ("flops ", "FLOPs: "), ("params ", "Parameters: ")):
+        if self.title:
+            return self.title
+        words = in_words(self.name)
+        for prefix, text in (("flops ", "FLOPs: "), ("params ", "Parameters: ")):
             if words.startswith(prefix):
                 words = text + words.removeprefix(prefix)
-        return self.title or words[:1].upper() + words[1:]
+        return words[:1].upper() + words[1:]
 
     def one(self, part: str, label: str) -> FigureRow:
         """Return the row of one of a pattern's figures: part 'bf16' of '^peak_[a-z0-9]+$' is

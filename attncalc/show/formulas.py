@@ -3,9 +3,10 @@ the source.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..quantity import Formula
+from ..records import NamedTuple
 from .lists import packed, wrapped
 from .report import Figure
 
@@ -15,6 +16,37 @@ _Entry = tuple[str, str, str]
 _NARROWEST = 24
 
 
+class Explanation(NamedTuple):
+    """What explains a figure besides its formula, without what an earlier figure has explained."""
+
+    figure: Figure
+    symbols: list[_Entry]  # the symbols and the constants of its formula, the new ones
+    source: str  # '' if an earlier figure has it
+
+
+def explanations(figures: Iterable[Figure]) -> Iterator[Explanation]:
+    """Yield the explanation of each figure.
+
+    A source and a constant are explained once. A symbol is explained again if its value differs: L
+    may be the layers of another group. One that is a figure has its own explanation.
+    """
+    figures = tuple(figures)
+    labels = {figure.name for figure in figures}
+    explained: dict[str, _Entry] = {}
+    sources = {""}
+    for figure in figures:
+        formula = figure.formula
+        entries = [
+            (s.name, f"{s.value:,}", s.meaning) for s in formula.symbols if s.name not in labels
+        ]
+        entries += [(name, "", meaning) for name, meaning in formula.constants]
+        new = [entry for entry in entries if entry not in explained.values()]
+        yield Explanation(figure, new, "" if figure.source in sources else figure.source)
+        # a 2 has several meanings
+        explained |= {entry[0] if entry[1] else entry[2]: entry for entry in entries}
+        sources.add(figure.source)
+
+
 def explain_figures(
     figures: Iterable[Figure], width: int = 80, *, in_words: bool = False
 ) -> list[list[str]]:
@@ -22,35 +54,23 @@ def explain_figures(
 
     With `in_words` the meaning of a number follows it, '80 (layers) * 2 (...)', and nothing is
     aligned: a narrow screen and a screen reader show the same.
-
-    A source and a constant are explained once. A symbol is explained again if its value differs: L
-    may be the layers of another group. One that is a figure has its own lines.
     """
     figures = tuple(figures)
     labels = {figure.name: figure.label.strip() for figure in figures}
-    explained: dict[str, _Entry] = {}
-    sources = {""}
     blocks = []
-    for figure in figures:
+    for figure, symbols, source in explanations(figures):
         formula = figure.formula
         of = f", {figure.of}" if figure.of else ""
         rounded = f" = {figure.human}" if figure.human != figure.exact else ""
         lines = wrapped(f"  {figure.label}{of} = {figure.exact}{rounded}", "    ", width)
-        entries = [
-            (s.name, f"{s.value:,}", s.meaning) for s in formula.symbols if s.name not in labels
-        ]
-        entries += [(name, "", meaning) for name, meaning in formula.constants]
         if in_words:
             lines += packed(_terms(formula, labels), "    ", width)
             lines += wrapped(f"    formula: {formula.text}", "      ", width)
         else:
             lines += align_formula(formula.cells, width - 4, "    ")
-            lines += _legend([entry for entry in entries if entry not in explained.values()], width)
-        if figure.source not in sources:
-            lines += wrapped(f"    source: {figure.source}", "      ", width)
-        # a 2 has several meanings
-        explained |= {entry[0] if entry[1] else entry[2]: entry for entry in entries}
-        sources.add(figure.source)
+            lines += _legend(symbols, width)
+        if source:
+            lines += wrapped(f"    source: {source}", "      ", width)
         blocks.append(lines)
     return blocks
 

@@ -8,6 +8,7 @@ from .characters import printable
 from .formats import Rows
 from .formulas import explain_figures
 from .report import Report, Table
+from .row_columns import in_columns
 
 _MARK = re.compile(r"[\\|*_`<\[&~$]")
 
@@ -64,11 +65,13 @@ def _cell(text: str) -> str:
 
 
 def write(rows: Rows, file: IO[str]) -> None:
-    """Write the rows of a sweep as a table; numbers are aligned to the right."""
-    file.write(f"{_line(map(escape, rows.names))}\n")
-    file.write(f"{_marks(unit is not None for unit in rows.units)}\n")
-    for row in rows.rows:
-        cells = ("" if cell is None else str(cell) for cell in row)
+    """Write the rows of a sweep as a table with people's names; a column has one unit, and one
+    without any cell is left out.
+    """
+    columns = in_columns(rows, escape)
+    file.write(f"{_line(column.header for column in columns)}\n")
+    file.write(f"{_marks(column.align == 'right' for column in columns)}\n")
+    for cells in zip(*(column.cells for column in columns), strict=True):
         file.write(f"{_line(cells)}\n")
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from ..model import ModelSpec
 from ..units import PER_SECOND, SECONDS, human, quotient
-from .plot.chart import Bar, Bars, Chart, Picture
+from .plot.chart import Bar, Bars, Chart, Mark, Picture
 from .plot.scale import Axis
 from .report import number
 
@@ -59,7 +60,26 @@ def bars(
         return None
     kept = [(*values[i], i == strong) for i in shown(len(values), strong)]
     drawn = (Bar(label, value, _text(value, unit), is_strong) for label, value, is_strong in kept)
-    return Bars(name, title, Axis("", unit, name), tuple(drawn))
+    return Bars(name, title, Axis(title, unit, name), tuple(drawn))
+
+
+def own_dtype(model: ModelSpec) -> str:
+    """Return how a model's weights are stored: 'bf16', or 'fp8 and bf16'."""
+    if model.quantization and model.quantization.method:
+        return f"{model.quantization.method} and {model.dtype}"
+    return model.dtype
+
+
+def maximum_marks(models: Iterable[ModelSpec], longest: int) -> tuple[Mark, ...]:
+    """Return marks at the maximum context of each model that is taken beyond it."""
+    names: dict[int, list[str]] = {}
+    for model in models:
+        if model.max_context and model.max_context < longest:
+            names.setdefault(model.max_context, []).append(model.title)
+    return tuple(
+        Mark(context, f"maximum of {', '.join(dict.fromkeys(titles))}")
+        for context, titles in sorted(names.items())
+    )
 
 
 def _text(value: float | None, unit: str) -> str:

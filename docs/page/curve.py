@@ -9,7 +9,8 @@ import attncalc
 from attncalc.config import ModelLike
 from attncalc.options import options_of
 from attncalc.questions.fit.options import ALL, UserOptions
-from attncalc.show.plot.chart import Lines, Series, known
+from attncalc.questions.train.chart import STATES
+from attncalc.show.plot.chart import Areas, Lines, Series, known
 from attncalc.show.plot.scale import Axis, exact_count, scale
 from attncalc.show.report import Report
 from attncalc.units import BYTES, NO_UNIT, TOKENS, human
@@ -123,13 +124,20 @@ def _contexts(here: int | None, longest: int | None) -> list[int]:
 
 
 def _training_curve(report: Report) -> Curve | None:
-    """Return the parts of a GPU's memory over the context, which the report draws with --plot."""
+    """Return the peak of a GPU's memory over the context, and what is held for the whole run."""
     drawn = report.draw()
     if drawn is None:
         return None
     memory = next(figure.value for figure in report.figures if figure.name == "gpu_memory")
-    chart = next(chart for chart in drawn.charts if isinstance(chart, Lines))
-    parts = {each.label: each.points for each in chart.series[: -1 if memory else None]}
+    chart = next(chart for chart in drawn.charts if isinstance(chart, Areas))
+    places = [chart.xs.index(context) for context in chart.ticks]
+    always = [each.points for each in chart.series if each.label in STATES]
+    parts = {
+        "weights and optimizer states": tuple(
+            (chart.xs[i], sum(points[i][1] or 0 for points in always)) for i in places
+        ),
+        "allocated": tuple((chart.xs[i], chart.tops[-1][i]) for i in places),
+    }
     limit = (int(memory), "the GPU has") if memory else None
     return Curve(
         _lines(chart.title, "context", parts), report.workload.get("context"), limit, linear=True

@@ -5,7 +5,8 @@ peak is at one of a few moments: when the loss is differentiated, in the backwar
 layer (all activations), in that of the first (all gradients), or when the optimizer steps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from ...attention.saved import SavedTensor
 from ...model import ModelSpec
@@ -25,7 +26,7 @@ from ...units import MIB, dtype
 from ..params import params
 from .activations import SHARED_MASK, LayerSaved, StageSaved, kept_parts, stage_saved
 from .classes import class_math
-from .offloading import in_backward, on_gpu, on_host
+from .offloading import IN_BACKWARD, in_backward, on_gpu, on_host
 from .setup import CHUNKS, Stage, Training
 from .states import States, states
 
@@ -39,12 +40,17 @@ LOSS = "backward pass of the loss"
 GRADIENTS = "gradients"
 
 
+NO_PARTS: Mapping[str, int] = MappingProxyType({})
+
+
 class Held(NamedTuple):
     """Bytes that are held at a moment besides the states."""
 
     name: str  # what they are: 'activations'
     meaning: str  # the same in words
     size: Quantity  # bytes
+    # {part of the model: bytes} of activations: attention, mlp, norms, embedding, head
+    parts: Mapping[str, int] = NO_PARTS
 
 
 class StepMoment(NamedTuple):
@@ -262,10 +268,10 @@ class _Moments:
         self.saved = saved
         self.vocabulary = model.vocab_size or 0
         self.kept = Held(
-            "activations", "activations kept for the backward pass", total(parts.values())
+            "activations", "activations kept for the backward pass", total(parts.values()), parts
         )
         self.grads = Held("gradients", GRADIENTS, held.gradients)
-        self.always = (self.grads,) if _holds_gradients(run) else ()
+        self.always = (self.grads,) if holds_gradients(run) else ()
         self.of_head = _head_gradients(run, stage, model, held)
         self.buffers = _communication(run, stage, held)
         # the same gradients at every moment of the layers
@@ -274,8 +280,11 @@ class _Moments:
         )
         self.has_loss = bool(stage.is_last and model.head and model.head.kind == "lm")
         mask = total(tensor.size for tensor in saved.outside if tensor.name == SHARED_MASK)
+        of_mask = {"attention": mask}
         self.mask = (
-            (Held("activations", "the mask that recomputed layers share", mask),) if mask else ()
+            (Held("activations", "the mask that recomputed layers share", mask, of_mask),)
+            if mask
+            else ()
         )
         self.logits: tuple[Held, ...] = ()
         if self.has_loss and run.hold_logits and run.loss == "full":
@@ -370,6 +379,14 @@ class _Moments:
             return self.grads, found
         return _without(self.grads, embedding), found
 
+    def _without_whole_layers(self, kept: Held) -> Held:
+        """Return the activations without those of layers that are not recomputed."""
+        for layer in self.saved.layers:
+            if layer.is_whole:
+                parts = _by_part(layer.kept, int(layer.kept_count))
+                kept = _without(kept, layer.kept_size, parts)
+        return kept
+
     def _layer(self, layer: LayerSaved, before_embedding: Held) -> Iterator[StepMoment]:
         run = self.run
         buffers = self.buffers
@@ -384,9 +401,15 @@ class _Moments:
         else:
             first = self.of_head
         of = "" if len(self.saved.layers) == 1 else f" ({layer.group})"
-        one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
+        one = Held(
+            "activations",
+            "activations of one layer",
+            total(t.size for t in layer.kept),
+            _by_part(layer.kept),
+        )
         for moment in _layer_moments(layer, is_fused=run.kernel == "eager-fused"):
-            freed = total(t.size for t in layer.kept if t in moment.freed)
+            gone = [t for t in layer.kept if t in moment.freed]
+            freed = total(t.size for t in gone)
             more = Held(
                 "temporary",
                 "recomputed activations, and gradients of activations",
@@ -398,23 +421,24 @@ class _Moments:
                 done, later = _own_gradients(run, self.held, layer, moment)
             kept = self.kept
             if "activations" in run.offload:
-                one = kept = kept._replace(size=in_backward(layer))
+                back = _by_part(layer.kept, IN_BACKWARD)
+                one = kept = kept._replace(size=in_backward(layer), parts=back)
             if not layer.is_whole:  # whose backward pass comes after that of whole layers
-                done_before = (other.kept_size for other in self.saved.layers if other.is_whole)
-                kept = _without(kept, total(done_before))
-            last = _without(kept, freed)
+                kept = self._without_whole_layers(kept)
+            last = _without(kept, freed, _by_part(gone))
             earlier = _without(before_embedding, later)
             where = f"backward pass of the {moment.name} in the"
             yield self._moment(f"{where} last layer{of}", (*first, *done, last, more), buffers.last)
             if buffers.middle != buffers.last and last.size > one.size:
-                but_one = (*first, *done, _without(last, one.size), more)
+                but_one = (*first, *done, _without(last, one.size, one.parts), more)
                 yield self._moment(f"{where} last layer but one{of}", but_one, buffers.middle)
             own = (*reduces, *done) if _reduces_layers(run) else ()
-            of_first = (earlier, *own, _without(one, freed), more, *self.mask)
+            left = _without(one, freed, _by_part(gone))
+            of_first = (earlier, *own, left, more, *self.mask)
             yield self._moment(f"{where} first layer{of}", of_first, buffers.first)
 
 
-def _holds_gradients(run: Training) -> bool:
+def holds_gradients(run: Training) -> bool:
     """Return whether gradients exist at every moment of a step.
 
     Those of earlier micro-batches do. Megatron's stay in a buffer of their own
@@ -751,10 +775,20 @@ def _recomputed_and_gradients(layer: LayerSaved, moment: _LayerMoment) -> Quanti
     return total((*again, moment.temporary))
 
 
-def _without(held: Held, size: Quantity) -> Held:
-    if size:
-        return held._replace(size=quantity(held.size - size))
-    return held
+def _by_part(tensors: Iterable[SavedTensor], copies: int = 1) -> dict[str, int]:
+    """Return the bytes of tensors by part of the model, each so many times."""
+    parts: dict[str, int] = {}
+    for tensor in tensors:
+        parts[tensor.part] = parts.get(tensor.part, 0) + copies * int(tensor.size)
+    return parts
+
+
+def _without(held: Held, size: Quantity, parts: Mapping[str, int] = NO_PARTS) -> Held:
+    """Return what is held without `size` bytes, which are these parts."""
+    if not size:
+        return held
+    left = {part: int(of_part) - parts.get(part, 0) for part, of_part in held.parts.items()}
+    return held._replace(size=quantity(held.size - size), parts=left)
 
 
 def _stepping(run: Training, held: States) -> Quantity | None:

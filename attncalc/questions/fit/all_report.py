@@ -182,8 +182,17 @@ def _picture(engines: Sequence[_Supported], summary: str) -> Picture | None:
     bounds, _ = engines[0].answer.bounds
     if bounds:
         charts.append(roofline_chart(bounds))
-    *facts, _ = request_facts(resolved)
-    caches = dict.fromkeys(request_facts(engine.answer.resolved)[-1] for engine in engines)
+    *facts, _, _ = request_facts(resolved)
+    dtypes: dict[str, list[str]] = {}
+    for engine in engines:
+        stored = engine.answer.result.budget.weights
+        dtype = stored.dtype if stored else engine.answer.resolved.args.dtype.name
+        weights = f"weights in {dtype}"
+        cache = request_facts(engine.answer.resolved)[-1]
+        dtypes.setdefault(", ".join(filter(None, (weights, cache))), []).append(engine.title)
+    of_engines = [f"{words} ({', '.join(titles)})" for words, titles in dtypes.items()]
+    if len(dtypes) == 1:
+        of_engines = [*dtypes]
     return picture(
         place(resolved),
         summary,
@@ -191,7 +200,7 @@ def _picture(engines: Sequence[_Supported], summary: str) -> Picture | None:
         charts,
         _CHARTS[:2],
         engine=", ".join(engine.title for engine in engines),
-        dtypes=" or ".join(caches),
+        dtypes="; ".join(of_engines),
     )
 
 

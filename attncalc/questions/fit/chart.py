@@ -45,7 +45,7 @@ def memory_chart(bar: Bar) -> Stack:
     if bar.usable < bar.memory:
         marks.append(Mark(bar.memory, f"{gib(bar.memory)} GiB on {bar.owner}"))
     title = f"Memory of {bar.owner}"
-    return Stack("memory", title, Axis("", BYTES, "memory"), tuple(pieces), tuple(marks))
+    return Stack("memory", title, Axis(title, BYTES, "memory"), tuple(pieces), tuple(marks))
 
 
 def roofline_chart(bounds: Roofline) -> Roof:
@@ -69,7 +69,7 @@ def roofline_chart(bounds: Roofline) -> Roof:
         short(bounds.gpu.bandwidth, BYTES_PER_SECOND),
         f"compute-bound from {number(float(bounds.ridge))} FLOP/byte",
         Axis("FLOP per byte", NO_UNIT, "flop_per_byte"),
-        Axis("FLOP/s", FLOP_PER_SECOND, "flop_per_second"),
+        Axis("speed", FLOP_PER_SECOND, "flop_per_second"),
         tuple(_step(label, step, time) for label, step in steps.items() if step),
     )
 

@@ -87,7 +87,8 @@ def _cost_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
         for name, of_gpu in capacities.items()
         if of_gpu
     )
-    return Lines("cost", label, Axis(unit, NO_UNIT, unit), Axis(label, NO_UNIT, "cost"), series)
+    axis = Axis(label, NO_UNIT, "cost")
+    return Lines("cost", label, Axis(unit, NO_UNIT, unit), axis, series, own_ticks=False)
 
 
 def _users_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
@@ -117,6 +118,7 @@ def _users_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
         Axis("GPUs", NO_UNIT, "gpus"),
         Axis(unit.capitalize(), NO_UNIT),
         series,
+        own_ticks=False,
     )
 
 

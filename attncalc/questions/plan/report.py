@@ -8,9 +8,9 @@ from typing import Any
 from ...model import plural
 from ...serving.fit import Verdict
 from ...show.blocks import Form, on_one_screen
-from ...show.picture import picture
+from ...show.picture import own_dtype, picture
 from ...show.plot.chart import Picture
-from ...show.report import Figure, Report, rows_of
+from ...show.report import Figure, Report, number, rows_of
 from ...show.users import described
 from .chart import DEFAULT, plan_charts
 from .facts import cheaper_facts, load_facts, models_of, pools_facts, search_facts, size_facts
@@ -93,13 +93,22 @@ def _picture(plan: Plan) -> Picture | None:
         return None
     traffic = plan.requests[0].traffic
     assert traffic is not None
-    facts = (
+    facts = [
         f"{asked(plan.demand)} of {described(traffic)}",
         "users are averages, with half of the output",
         f"times, and what a million tokens cost: {case(plan)}",
-    )
+    ]
+    prices = {gpu: float(price) for gpu, price in plan.demand.prices.items()}
+    if prices:
+        each = ", ".join(f"{gpu} {number(price)}" for gpu, price in prices.items())
+        facts.append(f"prices of an hour: {each}")
     models = ", ".join(dict.fromkeys(request.model.title for request in plan.requests))
-    dtypes = "weights and cache in the dtypes of the rows"
+    resolved = [row.candidate.resolved for row in plan.rows]
+    requests = [one.request for one in resolved]
+    stored = [request.weights_dtype or own_dtype(request.model) for request in requests]
+    weights = " or ".join(dict.fromkeys(stored))
+    caches = " or ".join(dict.fromkeys(one.args.kv_dtype.name for one in resolved))
+    dtypes = f"weights in {weights}, cache in {caches}"
     engines = ", ".join(dict.fromkeys(row.candidate.resolved.engine.title for row in plan.rows))
     charts = tuple(plan_charts(plan))
     subtitle = heading(plan)[0]

@@ -171,8 +171,6 @@ def columns_of(*, with_fit: bool) -> tuple[str, ...]:
 
 def title_of(name: str) -> str:
     """Return the title of a column, in a chart and in a paper."""
-    if len(name) < 4:
-        return name.upper()  # TP
     # a figure in several tables has the title of the last
     row = FigureRow("", NO_UNIT, "", name=name)
     of_others = [other.rows for other in OTHERS.values()]

@@ -2,42 +2,25 @@
 other axes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator
 from typing import Any
 
 from ...engines import find_engine
 from ...errors import AttncalcError
-from ...model import plural
-from ...show.picture import MAX_BARS, bars, captions, shown
-from ...show.plot.chart import Chart, Lines, Picture, Series
-from ...show.plot.scale import Axis as PlotAxis
-from ...show.plot.scale import exact_count
-from ...units import BYTES, NO_UNIT, TOKENS, count
-from .axes import Axis
+from ...show.figures import in_words
+from ...show.picture import MAX_BARS, captions, own_dtype
+from ...show.plot.chart import Picture
+from ...units import count
 from .axes import shown as as_text
-from .columns import ERROR, title_of, unit_of
+from .charts import charts_of, value_text
+from .columns import ERROR, MEMORY, PASS, unit_of
 from .grid import default_figure
 from .sweep import Sweep
 
 # Cells of a picture.
 MAX_CELLS = 100_000
-# Units of axes; other numbers have none.
-_UNITS = {
-    "context": TOKENS,
-    "source_context": TOKENS,
-    "past": TOKENS,
-    "kv_memory": BYTES,
-    "reserve": BYTES,
-}
-# What a dtype is that of.
-_NOUNS = {
-    "kv_dtype": "cache",
-    "kv_dtype_k": "K",
-    "kv_dtype_v": "V",
-    "weights_dtype": "weights",
-    "dtype": "model",
-}
+# Models that a title names.
+_MODELS = 6
 
 
 def for_picture(sweep: Sweep, *, chosen: bool) -> Sweep:
@@ -62,7 +45,7 @@ def for_picture(sweep: Sweep, *, chosen: bool) -> Sweep:
 
 
 def sweep_picture(sweep: Sweep) -> Picture:
-    """Return a chart of every column of the sweep.
+    """Return the charts of the sweep's columns.
 
     Raises AttncalcError if no cell is possible, or no column has a number.
     """
@@ -70,122 +53,95 @@ def sweep_picture(sweep: Sweep) -> Picture:
     errors = [row[ERROR] for row in rows if row[ERROR] is not None]
     if len(errors) == len(rows):
         raise AttncalcError(f"no cell is possible: {errors[0]}", "change one of the options")
-    varying = [axis for axis in sweep.axes if axis.varies]
-    keys = [tuple(row[axis.name] for axis in varying) for row in rows]
-    charts = []
-    left_out = 0
-    for name in sweep.columns:
-        values = {key: row[name] for key, row in zip(keys, rows, strict=True)}
-        chart, others = _chart(name, varying, values)
-        if chart:
-            charts.append(chart)
-        left_out = max(left_out, others)
+    charts, left_out, others = charts_of(sweep, rows)
     if not charts:
         raise AttncalcError(
             "--plot: no cell has a number in these columns", "name other figures: --show kv_cache"
         )
-    facts = []
-    for axis in sweep.axes:
-        if not axis.varies and axis.name != "model":
-            facts.append(_value(axis.name, as_text(axis.values[0])))
+    facts = [*_fixed(sweep, rows), *_defaults(sweep), *others]
     if errors:
         facts.append(f"{count(len(errors))} of {count(len(rows))} cells are not possible")
     if left_out:
         facts.append(f"{count(left_out)} of {count(left_out + MAX_BARS)} lines are left out")
-    if sweep.other is None:
-        facts += _defaults(sweep)
-    names = tuple(chart.name for chart in charts)
     titles = [model.spec.title for model in sweep.models]
-    title = ", ".join(titles) if len(titles) <= 6 else f"{len(titles)} models"
+    title = ", ".join(titles) if len(titles) <= _MODELS else f"{len(titles)} models"
+    names = tuple(dict.fromkeys(chart.name for chart in charts))
     return Picture(title, "", captions(facts), tuple(charts), names)
 
 
-# A figure by the values of the axes that vary.
-Values = Mapping[tuple[Any, ...], Any]
-
-
-def _chart(name: str, varying: Sequence[Axis], values: Values) -> tuple[Chart | None, int]:
-    """Return a figure as lines over an axis, or as bars, and the number of lines that are left out.
-
-    An axis on which the figure does not depend is left out, as the batch on which the number of
-    requests that fit does not depend. There is no chart without a number above zero.
+def _fixed(sweep: Sweep, rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the options that do not vary, with those that are not given: the batch, the context
+    and the phase.
     """
-    if not any(values.values()):
-        return None, 0
-    kept = [i for i in range(len(varying)) if _depends(values, i)]
-    across = _across([varying[i] for i in kept])
-    down = [i for i in kept if varying[i] is not across]
-    groups: dict[str, dict[Any, Any]] = {}
-    title = title_of(name)
-    for key, value in values.items():
-        label = ", ".join(_value(varying[i].name, key[i]) for i in down)
-        place = None if across is None else key[varying.index(across)]
-        groups.setdefault(label or title, {}).setdefault(place, value)
-    labels = [list(groups)[i] for i in shown(len(groups), None)]
-    unit = unit_of(name) or NO_UNIT
-    if across is None:
-        heights = [(label, groups[label][None]) for label in labels]
-        return bars(name, title, unit, heights), len(groups) - len(labels)
-    series = tuple(Series(label, tuple(groups[label].items())) for label in labels)
-    x = PlotAxis(across.name.replace("_", " "), _UNITS.get(across.name, NO_UNIT), across.name)
-    return Lines(name, title, x, PlotAxis(title, unit, name), series), len(groups) - len(labels)
-
-
-def _depends(values: Values, i: int) -> bool:
-    """Return whether a figure depends on the axis `i`."""
-    by_others: dict[tuple[Any, ...], Any] = {}
-    for key, value in values.items():
-        others = (*key[:i], *key[i + 1 :])
-        if by_others.setdefault(others, value) != value:
-            return True
-    return False
-
-
-def _across(varying: Sequence[Axis]) -> Axis | None:
-    """Return the axis of numbers that has most values; of equals the innermost, as the context
-    is.
-    """
-    numbers = [axis for axis in varying if all(isinstance(value, int) for value in axis.values)]
-    return max(reversed(numbers), key=lambda axis: len(axis.values), default=None)
-
-
-def _value(name: str, value: Any) -> str:
-    """Return a value of an axis as people write it: 'batch 8', '4 GPUs', 'fp8 cache', 'GQA-8',
-    'llama2-70b'.
-    """
-    if name == "attention":
-        return str(value).upper().replace(":", "-")
-    if name == "gpus":
-        return plural(value, "GPU")
-    if name in _NOUNS:
-        return f"{value} {_NOUNS[name]}"
-    words = name.replace("_", " ")
-    if isinstance(value, int):
-        return f"{words} {exact_count(value)}"
-    return str(value)
+    for axis in sweep.axes:
+        if not axis.varies and axis.name != "model":
+            yield value_text(axis.name, as_text(axis.values[0]))
+    for name, value in sweep.flags.items():
+        yield in_words(name) if value is True else f"{in_words(name)} {as_text(value)}"
+    if "batch" not in sweep.by_name:
+        yield "batch 1"
+    contexts = {row["context"] for row in rows if row.get("context")}
+    if "context" not in sweep.by_name and len(contexts) == 1:
+        yield f"context {count(*contexts)}"
+    elif "context" not in sweep.by_name and contexts:
+        own = ", ".join(f"{row['model']} {count(row['context'])}" for row in rows[:_MODELS])
+        yield f"each model's own context ({own})"
+    of_pass = not {*PASS, *MEMORY}.isdisjoint(sweep.columns)
+    if of_pass and "phase" not in sweep.by_name:
+        yield "prefill"
 
 
 def _defaults(sweep: Sweep) -> Iterator[str]:
     """Yield the engine and the dtypes that no axis gives."""
     given = sweep.by_name.keys()
-    has_engine = "engine" in given
     has_weights_dtype = not given.isdisjoint(("dtype", "weights_dtype"))
     has_kv_dtype = not given.isdisjoint(("kv_dtype", "kv_dtype_k", "kv_dtype_v"))
+    if sweep.other is not None:
+        yield f"other options as `attncalc {sweep.other.name}` has them by default"
+        return
     if sweep.with_fit:
-        deployments = [*chain(*sweep.deployments.values())]
-        engines = dict.fromkeys(find_engine(engine).title for engine, _ in deployments)
-        weights = dict.fromkeys(f"in {name}" if name else "as released" for _, name in deployments)
-        if not has_engine:
-            yield f"engine: {' or '.join(engines)}"
-        if not has_weights_dtype:
-            yield f"weights {' or '.join(weights)}"
+        yield from _served(
+            sweep, with_engine="engine" not in given, with_dtype=not has_weights_dtype
+        )
         if not has_kv_dtype:
             yield "cache in the engine's default dtype"
-    else:
-        dtypes = dict.fromkeys(model.spec.dtype for model in sweep.models)
-        if not has_engine:
-            yield "engine: ideal"
-        if not has_weights_dtype:
-            yield f"weights in {' or '.join(dtypes)}"
-        if not has_kv_dtype:
-            yield "cache in the dtype of the weights"
+        return
+    if "engine" not in given:
+        yield "engine: ideal"
+    if not (has_weights_dtype or has_kv_dtype):
+        yield f"weights and cache in {_own_dtypes(sweep)}"
+        return
+    if not has_weights_dtype:
+        yield f"weights in {_own_dtypes(sweep)}"
+    if not has_kv_dtype:
+        yield "cache in the dtype of the weights"
+
+
+def _served(sweep: Sweep, *, with_engine: bool, with_dtype: bool) -> Iterator[str]:
+    """Yield the engines and the dtypes of the weights, with the GPUs if they differ."""
+    by_way: dict[str, list[str]] = {}
+    for gpu, ways in sweep.deployments.items():
+        for engine, dtype in ways:
+            words = []
+            if with_engine:
+                words.append(f"engine: {find_engine(engine).title}")
+            if with_dtype:
+                words.append(f"weights in {dtype or _own_dtypes(sweep)}")
+            gpus = by_way.setdefault(", ".join(words), [])
+            if gpu not in gpus:
+                gpus.append(gpu)
+    for way, gpus in by_way.items():
+        if way and len(by_way) == 1:
+            yield way
+        elif way:
+            yield f"{way} ({', '.join(gpus)})"
+
+
+def _own_dtypes(sweep: Sweep) -> str:
+    """Return the dtypes of the models' weights, with the models if they differ."""
+    by_dtype: dict[str, list[str]] = {}
+    for name, spec in sweep.models:
+        by_dtype.setdefault(own_dtype(spec), []).append(name)
+    if len(by_dtype) == 1:
+        return next(iter(by_dtype))
+    return ", ".join(f"{dtype} ({', '.join(names)})" for dtype, names in by_dtype.items())

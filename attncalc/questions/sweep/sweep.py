@@ -203,6 +203,19 @@ class Sweep:
             self.axes, columns, self._flags, self.need, self.selection, question=self.question
         )
 
+    def with_values(self, name: str, values: Sequence[Any]) -> "Sweep":
+        """Return the same sweep with other values of one of its axes."""
+        axes = [axis._replace(values=values) if axis.name == name else axis for axis in self.axes]
+        flags = self._flags
+        return type(self)(
+            axes, self.columns, flags, self.need, self.selection, question=self.question
+        )
+
+    @property
+    def flags(self) -> Mapping[str, Any]:
+        """The options that are given and take no list of values."""
+        return {name: value for name, value in self._flags.items() if value not in (None, False)}
+
     def tuples(self, escape: Callable[[str], str] = str) -> Iterator[Row]:
         """Yield all rows as tuples, in the order of `names`; `selection` keeps some of them.
 

@@ -11,9 +11,10 @@ from ...cost.training.fits import Change, TrainResult, stage_sizes
 from ...cost.training.setup import Training
 from ...cost.training.step import LOADING, StageBudget
 from ...model import plural
+from ...show.bar import gib_range
 from ...show.blocks import Block, Form, LeftOut, note_blocks, on_one_screen
 from ...show.report import Figure, Report, workload_facts
-from ...units import BYTES
+from ...units import BYTES, count
 from .figures import Answer, train_figures
 from .heading import heading, named_change, run_facts, verdict_text
 from .notes import is_decisive, peak_sentences, train_notes
@@ -137,16 +138,23 @@ def _peak_forms(of: Answer) -> Iterator[Form]:
 
 
 def _picture(of: Answer) -> Picture | None:
-    """Return the memory by part over the context, and the stages of a pipeline."""
+    """Return the memory by part over the context and over a step, and the stages of a pipeline."""
     from ...show.picture import captions
     from ...show.plot.chart import Picture
-    from .chart import DEFAULT, train_charts
+    from .chart import DEFAULT, peak_text, train_charts
 
     run = of.result.run
     charts = tuple(train_charts(run, stage_sizes(run)))
     shown = tuple(chart.name for chart in charts if chart.name in DEFAULT)
     model, *facts = run_facts(run)
-    return Picture(model, verdict_text(of), captions([", ".join(facts)]), charts, shown)
+    allocated = of.result.budget.allocated
+    outside = gib_range(max(0, of.result.low - allocated), of.result.high - allocated)
+    lines = [
+        ", ".join([*facts, f"{run.loss} loss"]),
+        peak_text(run),
+        f"{outside} GiB more outside the tensors at {count(run.workload.context)}",
+    ]
+    return Picture(model, verdict_text(of), captions(lines), charts, shown)
 
 
 def _terms(result: TrainResult) -> Iterator[Figure]:

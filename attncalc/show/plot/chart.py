@@ -1,11 +1,16 @@
 """Charts as plain data: what a picture shows, before it is drawn."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...records import NamedTuple
-from .scale import WIDE, Axis, Scale, scale
+from .scale import PERCENT, WIDE, Axis, Scale, scale, with_unit
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Series(NamedTuple):
@@ -39,6 +44,13 @@ def runs(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[float,
     return [*filter(None, found)]
 
 
+class Mark(NamedTuple):
+    """A place on an axis, and its name: a limit, or where two lines cross."""
+
+    value: float
+    label: str
+
+
 class Lines(NamedTuple):
     """Lines over a numeric axis, whose ticks are values of the lines unless `own_ticks` is
     false.
@@ -50,11 +62,9 @@ class Lines(NamedTuple):
     y: Axis
     series: tuple[Series, ...]
     own_ticks: bool = True
-
-    @property
-    def heading(self) -> str:
-        """The figure with the unit of its axis: 'KV cache (GiB)'."""
-        return self.scales(most_x=2, most_y=2)[1].label
+    marks: tuple[Mark, ...] = ()  # places of x, such as a crossing
+    # further values that the vertical axis has to show, so that several charts share one
+    shared: tuple[float, ...] = ()
 
     def scales(self, *, most_x: int, most_y: int) -> tuple[Scale, Scale]:
         """Return the scales of both axes, with at most so many ticks."""
@@ -63,10 +73,80 @@ class Lines(NamedTuple):
             points += series.points
             points += series.measured or ()
         xs = sorted({x for x, _ in points})
-        ys = [y for _, y in known(points)]
+        ys = [*self.shared, *(y for _, y in known(points))]
         across = scale(self.x, xs, most=most_x, own=xs if self.own_ticks else ())
         up = scale(self.y, ys, most=most_y, wide=10 if across.log else WIDE)
         return across, up
+
+
+class Span(NamedTuple):
+    """A part of a horizontal axis without numbers, such as a phase of a step."""
+
+    label: str
+    start: float
+    end: float
+
+
+class Areas(NamedTuple):
+    """Parts of a whole, stacked over a horizontal axis.
+
+    All series have the same x. Two points of one x are a jump.
+    """
+
+    name: str
+    title: str
+    x: Axis
+    y: Axis  # of shares if its unit is PERCENT
+    series: tuple[Series, ...]  # the parts, the lowest first
+    ticks: tuple[float, ...] = ()  # values of x that are ticks
+    marks: tuple[Mark, ...] = ()  # places of x, such as a crossing or the peak
+    limits: tuple[Mark, ...] = ()  # values of y, such as the memory of a GPU
+    spans: tuple[Span, ...] = ()  # in place of ticks
+    # the number of the colour of each part; () for the first ones
+    colours: tuple[int, ...] = ()
+
+    @property
+    def xs(self) -> list[float]:
+        return [x for x, _ in self.series[0].points]
+
+    @property
+    def tops(self) -> list[list[float]]:
+        """The upper edge of each part, at each x; the last one is the sum."""
+        tops: list[list[float]] = []
+        below = [0.0 for _ in self.xs]
+        for series in self.series:
+            below = [low + (y or 0.0) for low, (_, y) in zip(below, series.points, strict=True)]
+            tops.append(below)
+        return tops
+
+    def largest_in(self, span: Span) -> int:
+        """Return the number of the point of a span with the largest sum. At a border of two spans,
+        the first point belongs to the one before.
+        """
+        inside = []
+        for i, x in enumerate(self.xs):
+            is_second = i > 0 and self.xs[i - 1] == x
+            if x == span.start:
+                is_inside = i == 0 or is_second
+            elif x == span.end:
+                is_inside = not is_second
+            else:
+                is_inside = span.start < x < span.end
+            if is_inside:
+                inside.append(i)
+        return max(inside, key=lambda i: self.tops[-1][i])
+
+    def scales(self, *, most_x: int, most_y: int) -> tuple[Scale, Scale]:
+        """Return the scales of both axes, with at most so many ticks; the vertical one is
+        linear.
+        """
+        if self.spans:
+            across = Scale(False, self.xs[0], self.xs[-1], 0.0, (), with_unit(self.x, ""))
+        else:
+            across = scale(self.x, self.ticks, most=most_x, own=self.ticks)
+        heights = [*self.tops[-1], *(limit.value for limit in self.limits)]
+        is_share = self.y.unit == PERCENT
+        return across, scale(self.y, heights, most=most_y, wide=math.inf, bar=is_share)
 
 
 class Bar(NamedTuple):
@@ -101,13 +181,6 @@ class Piece(NamedTuple):
     start: float
     end: float
     kind: Literal["weights", "runtime", "range", "cache"]
-
-
-class Mark(NamedTuple):
-    """A limit across a stack: its place and its name."""
-
-    value: float
-    label: str
 
 
 class Stack(NamedTuple):
@@ -176,7 +249,7 @@ class Roof(NamedTuple):
         return ((low, low * self.bandwidth), (self.ridge, self.peak), (high, self.peak))
 
 
-Chart = Lines | Bars | Stack | Roof
+Chart = Lines | Areas | Bars | Stack | Roof
 
 
 class Picture(NamedTuple):
@@ -187,6 +260,18 @@ class Picture(NamedTuple):
     caption: tuple[str, ...]  # lines below: the workload, the engine, the dtypes
     charts: tuple[Chart, ...]  # every chart that `--show` can choose
     default: tuple[str, ...]  # the names of the charts that are drawn without `--show`
+
+    def titled(self, title: str) -> Self:
+        """Return the picture with another title; its own one and the subtitle begin the caption, so
+        that it can be made again.
+        """
+        own = "; ".join(filter(None, (self.title, self.subtitle.rstrip("."))))
+        first, *others = self.caption
+        return self._replace(title=title, subtitle="", caption=(f"{own}; {first}", *others))
+
+    def captioned(self, text: str) -> Self:
+        """Return the picture with one more line in its caption."""
+        return self._replace(caption=(*self.caption, text))
 
     def named(self, names: Sequence[str]) -> list[Chart]:
         """Return the charts of these names, in the order of the names."""

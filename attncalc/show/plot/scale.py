@@ -8,15 +8,24 @@ answer too.
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from ...records import NamedTuple
-from ...units import BYTES, PER_SECOND, TOKENS, common_unit, short
+from ...units import BYTES, SCALES, common_unit, short
 
 # The ratio of the largest to the smallest value from which an axis is logarithmic.
 WIDE = 30
 # Powers of 2 between ticks of bytes and tokens.
-_BINARY_STEPS = (1, 2, 5, 10, 20, 50, 100)
+_BINARY_STEPS = (1, 2, 3, 4, 5, 10, 20, 50, 100)
 _NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
+# The unit of shares of a sum.
+PERCENT = "%"
+# Characters of a tick's number up to which a logarithmic axis has one unit: '16,384', '0.01'.
+_LONGEST_NUMBER = 6
+_LONGEST_FRACTION = 4
+
+
+Value = TypeVar("Value")
 
 
 class Axis(NamedTuple):
@@ -71,7 +80,7 @@ def scale(
     own: Sequence[float] = (),
     edges: tuple[float, float] | None = None,
     bar: bool = False,
-    wide: int = WIDE,
+    wide: float = WIDE,
 ) -> Scale:
     """Return the scale for `values`.
 
@@ -100,8 +109,10 @@ def _linear(
         space = (values[-1] - values[0]) * 0.04 or abs(values[-1]) or 1.0
         low = values[0] - space
         high = values[-1] + space
-        labels = [(value, exact_count(value)) for value in thinned(own, most)]
-        return Scale(False, low, high, 0.0, _ticks(low, high, labels), _with_unit(axis, axis.unit))
+        places = thinned(own, most)
+        unit, texts = _own_labels(axis, places)
+        labels = list(zip(places, texts, strict=True))
+        return Scale(False, low, high, 0.0, _ticks(low, high, labels), with_unit(axis, unit))
     top = values[-1] or 1.0
     unit, factor = common_unit(top, axis.unit)
     step = _nice_step(top / factor, most)
@@ -114,7 +125,7 @@ def _linear(
         if top / factor > 0.97 * high:  # a mark on the frame is half hidden
             high *= 1.04
     labels = [(i * step, f"{i * step:,.10g}") for i in range(n_steps + 1)]
-    return Scale(False, 0.0, high * factor, 0.0, _ticks(0.0, high, labels), _with_unit(axis, unit))
+    return Scale(False, 0.0, high * factor, 0.0, _ticks(0.0, high, labels), with_unit(axis, unit))
 
 
 def _logarithmic(
@@ -132,28 +143,35 @@ def _logarithmic(
     below = (high - low) * 0.12 if values[0] <= 0 and not edges else 0.0
     shown_low = low - space - below
     shown_high = high + space
-    labels = [(math.log10(value), exact_count(value)) for value in thinned(own, most) if value > 0]
-    if not labels:
-        labels = _log_labels(axis, low - space, shown_high, most)
+    places = [value for value in thinned(own, most) if value > 0]
+    if places:
+        unit, texts = _own_labels(axis, places)
+    else:
+        places = _log_ticks(axis, low - space, shown_high, most)
+        unit, texts = _in_one_unit(places, axis.unit)
+    labels = [(math.log10(place), text) for place, text in zip(places, texts, strict=True)]
     if below:
         labels.insert(0, (shown_low + below / 3, "0"))
     width = shown_high - shown_low
     ticks = _ticks(shown_low, shown_high, labels)
-    unit = axis.unit if own or axis.unit in (TOKENS, PER_SECOND) else ""
-    return Scale(True, shown_low, shown_high, below / 3 / width, ticks, _with_unit(axis, unit))
+    return Scale(True, shown_low, shown_high, below / 3 / width, ticks, with_unit(axis, unit))
 
 
-def _with_unit(axis: Axis, unit: str) -> str:
-    if unit and axis.label:
-        return f"{axis.label} ({unit})"
-    return axis.label or unit
+def with_unit(axis: Axis, unit: str) -> str:
+    """Return the label of an axis with its unit: 'Context (tokens)'."""
+    if not axis.label:
+        return unit
+    label = axis.label
+    if label[1:2].islower():  # not d_model
+        label = label[0].upper() + label[1:]
+    return f"{label} ({unit})" if unit else label
 
 
 def _ticks(low: float, high: float, labels: Iterable[tuple[float, str]]) -> tuple[Tick, ...]:
     return tuple(Tick((place - low) / (high - low), label) for place, label in labels)
 
 
-def thinned(values: Sequence[float], most: int) -> Sequence[float]:
+def thinned(values: Sequence[Value], most: int) -> Sequence[Value]:
     """Return at most `most` of the values, at equal steps, the last one among them."""
     step = math.ceil(len(values) / most)
     if step > 1:
@@ -170,9 +188,18 @@ def _nice_step(top: float, most: int) -> float:
     return next(nice * power for nice in _NICE if nice * power >= rough * (1 - 1e-9))
 
 
-def _log_labels(axis: Axis, low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Return ticks of a logarithmic axis: powers of 2 for bytes and tokens, of 10 for others, 1-2-5
-    on a short axis.
+def _own_labels(axis: Axis, values: Sequence[float]) -> tuple[str, list[str]]:
+    """Return the unit of values that are ticks themselves, and their labels: those of numbers as
+    options take them.
+    """
+    if axis.unit in SCALES:
+        return _in_one_unit(values, axis.unit)
+    return axis.unit, [exact_count(value) for value in values]
+
+
+def _log_ticks(axis: Axis, low: float, high: float, most: int) -> list[float]:
+    """Return the values of ticks of a logarithmic axis: powers of 2 for bytes and tokens, of 10 for
+    others, 1-2-5 on a short axis. `low` and `high` are the logarithms of its ends.
     """
     if axis.unit == BYTES:
         two = math.log10(2)
@@ -181,22 +208,54 @@ def _log_labels(axis: Axis, low: float, high: float, most: int) -> list[tuple[fl
             last = math.floor(high / two / step) * step
             powers = range(first, last + 1, step)
             if len(powers) <= most:
-                return [(n * two, short(2.0**n, axis.unit)) for n in powers]
+                return [2.0**n for n in powers]
     decades = range(math.floor(low), math.ceil(high) + 1)
     fine = []
     for decade in decades:
         for m in (1, 2, 5):
-            place = math.log10(m) + decade
-            if low <= place <= high:
-                fine.append((place, short(10**place, axis.unit)))
+            value = m * 10.0**decade
+            if low <= math.log10(value) <= high:
+                fine.append(value)
     if len(fine) <= most:
         return fine
     step = math.ceil((high - low) / most) or 1
-    coarse: list[tuple[float, str]] = []
+    coarse = []
     for decade in decades:
         if decade % step == 0 and low <= decade <= high:
-            coarse.append((decade, short(10.0**decade, axis.unit)))
+            coarse.append(10.0**decade)
     return coarse
+
+
+def _in_one_unit(values: Sequence[float], unit: str) -> tuple[str, list[str]]:
+    """Return the unit in which all values are short numbers, and those: ('GFLOP', ['0.1', '1']).
+
+    Without such a unit each has its own: ('', ['1 MiB', '1 TiB']).
+    """
+    best: tuple[str, list[str]] | None = None
+    shortest = math.inf
+    for name, size in SCALES.get(unit, {unit: 1.0}).items():
+        texts = [f"{value / size:,.6g}" for value in values]
+        if not all(
+            _is_short(text, value / size) for text, value in zip(texts, values, strict=True)
+        ):
+            continue
+        # a fraction takes longer to read than its characters
+        length = sum(map(len, texts)) + 2 * sum("." in text for text in texts)
+        if length < shortest:
+            best = (name, texts)
+            shortest = length
+    if best:
+        return best
+    own = "" if unit in SCALES else unit
+    return own, [short(value, unit) for value in values]
+
+
+def _is_short(text: str, value: float) -> bool:
+    """Return whether a text is short, and exactly the value."""
+    longest = _LONGEST_FRACTION if "." in text else _LONGEST_NUMBER
+    if len(text) > longest or "e" in text:
+        return False
+    return float(text.replace(",", "")) == value
 
 
 def exact_count(value: float) -> str:

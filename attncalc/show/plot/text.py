@@ -8,13 +8,17 @@ names at the ends of lines, and needs an encoding with block characters.
 import itertools
 import math
 import textwrap
+from collections.abc import Mapping, Sequence
 
-from .chart import Bars, Chart, Picture, Roof, Series, Stack, known, runs
-from .scale import Scale, scale
+from ...units import common_unit, short
+from .chart import Areas, Bars, Chart, Lines, Picture, Roof, Series, Stack, known, runs
+from .scale import PERCENT, Scale, exact_count, scale, thinned
 
 WIDTH = 80
-# Rows of the lines of a chart.
-HEIGHT = 14
+# Rows of the lines of a chart: with its axes, a title and a caption it has 20.
+HEIGHT = 10
+# Rows of a chart of bars, and of a table.
+_MOST_ROWS = 13
 MARKS = "ox+*#@%&=~"
 _CELL = "·"
 _FILLS = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░"}
@@ -42,9 +46,129 @@ def lines_of(chart: Chart, width: int = WIDTH) -> list[str]:
         return _stack(chart, width)
     if isinstance(chart, Roof):
         return _roof(chart, width)
+    if isinstance(chart, Areas):
+        return _table_of_areas(chart, width)
+    drawn = _lines(chart, width)
+    if drawn is None:
+        return _table_of_lines(chart, width)
+    return drawn
+
+
+def _lines(chart: Lines, width: int) -> list[str] | None:
+    """Return the lines in a frame; None if one would hide most of another, or their names need more
+    rows.
+    """
+    if len(chart.series) >= HEIGHT:
+        return None
     across, up = chart.scales(most_x=8, most_y=5)
-    height = max(HEIGHT, len(chart.series) + 1)
-    return _drawn(across, up, up.label, list(chart.series), height, MARKS, width)
+    series = list(chart.series)
+    if _is_hidden(across, up, series, width):
+        return None
+    lines = _drawn(across, up, up.label, series, HEIGHT, MARKS, width)
+    return [*lines, *_marks(chart, width)]
+
+
+def _is_hidden(across: Scale, up: Scale, series: list[Series], width: int) -> bool:
+    """Return whether most points of a line have points of other lines in their place."""
+    places = []
+    for one in series:
+        shown = known(one.points if one.measured is None else one.measured)
+        places.append(
+            {(round(across.at(x) * width * 0.7), round(up.at(y) * HEIGHT)) for x, y in shown}
+        )
+    for i, own in enumerate(places):
+        others = {place for later in places[i + 1 :] for place in later}
+        if len(own & others) * 2 > len(own):
+            return True
+    return False
+
+
+def _marks(chart: Lines | Areas, width: int) -> list[str]:
+    """Return the names of places such as a crossing."""
+    if not chart.marks:
+        return []
+    return _wrapped(f"  {'; '.join(mark.label for mark in chart.marks)}", width)
+
+
+def _table_of_lines(chart: Lines, width: int) -> list[str]:
+    """Return a row for each line, with its values at some x."""
+    rows: list[tuple[str, dict[float, float | None]]] = []
+    for series in chart.series:
+        rows.append((series.label, dict(series.points)))
+        if series.measured:
+            rows.append((f"{series.label}, measured", dict(series.measured)))
+    xs = sorted({x for _, points in rows for x in points})
+    columns = [(exact_count(x) if x == int(x) else short(x, chart.x.unit), x) for x in xs]
+    lines = _table(chart, columns, rows, width)
+    return [*lines, *_marks(chart, width)]
+
+
+def _table_of_areas(chart: Areas, width: int) -> list[str]:
+    """Return a row for each part, the highest first, their sum and the limits, at some x."""
+    sums = chart.tops[-1]
+    places = dict(zip(chart.xs, range(len(chart.xs)), strict=True))
+    columns: list[tuple[str, float]] = []
+    if chart.spans:
+        columns = [(span.label, chart.largest_in(span)) for span in chart.spans]
+    else:
+        columns = [(exact_count(x), places[x]) for x in chart.ticks]
+    rows: list[tuple[str, dict[float, float | None]]] = []
+    for series in reversed(chart.series):
+        rows.append((series.label, {i: y for i, (_, y) in enumerate(series.points)}))
+    rows.append(("sum", dict(enumerate(sums))))
+    lines = _table(chart, columns, rows, width)
+    limits = [line for limit in chart.limits for line in _wrapped(f"  {limit.label}", width)]
+    return [*lines, *limits, *_marks(chart, width)]
+
+
+def _table(
+    chart: Lines | Areas,
+    columns: Sequence[tuple[str, float]],
+    rows: Sequence[tuple[str, Mapping[float, float | None]]],
+    width: int,
+) -> list[str]:
+    """Return a table in one unit with as many columns as have room, the last one among them.
+
+    `columns` are pairs of a header and the key of its values in each of `rows`.
+    """
+    values: list[float] = []
+    for _, points in rows:
+        values += (value for value in points.values() if value is not None)
+    unit, size = common_unit(max(values, default=0.0), chart.y.unit)
+    of_x = f" ({chart.x.unit})" if chart.x.unit else ""
+    of_y = f" ({unit})" if unit else ""
+    label = chart.y.label or chart.title
+    title = f"{label[:1].upper()}{label[1:]}{of_y} by {chart.x.label}{of_x}"
+    digits = 0 if size == 1 and all(value == int(value) for value in values) else 2
+    if unit == PERCENT:
+        digits = 1
+    kept = list(rows)
+    left_out = len(rows) - _MOST_ROWS
+    if left_out > 0:
+        kept = [*rows[: _MOST_ROWS - 1], rows[-1]]
+    names = [cut(label, width * 4 // 10) for label, _ in kept]
+    widest = max(map(len, names), default=0)
+    for most in range(len(columns), 0, -1):
+        chosen = thinned(columns, most)
+        texts = [[header for header, _ in chosen]]
+        for _, points in kept:
+            texts.append([_value(points, key, size, digits) for _, key in chosen])
+        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        if 2 + widest + sum(widths) + 2 * len(widths) <= width:
+            break
+    lines = [cut(title, width)]
+    for name, cells in zip(["", *names], texts, strict=True):
+        aligned = [f"{cell:>{size}}" for cell, size in zip(cells, widths, strict=True)]
+        lines.append(f"  {name:<{widest}}  {'  '.join(aligned)}"[:width])
+    if left_out > 0:
+        lines.append(f"  {left_out} of {len(rows)} lines are left out")
+    return lines
+
+
+def _value(points: Mapping[float, float | None], key: float, size: float, digits: int) -> str:
+    """Return a value in units of `size`, with so many digits after the point."""
+    value = points.get(key)
+    return "-" if value is None else f"{value / size:,.{digits}f}"
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -62,19 +186,27 @@ def cut(text: str, width: int) -> str:
 
 
 def _bars(chart: Bars, width: int) -> list[str]:
-    """Return a line per bar: its name, the bar, its value."""
+    """Return a line per bar: its name, the bar, its value; the last ones are left out."""
     names = []
-    for bar in chart.bars:
+    left_out = len(chart.bars) - _MOST_ROWS
+    shown = chart.bars
+    if left_out > 0:
+        last = sum(bar.strong for bar in chart.bars[_MOST_ROWS:])
+        first = chart.bars[: _MOST_ROWS - last]
+        shown = (*first, *(bar for bar in chart.bars[_MOST_ROWS - last :] if bar.strong))
+    for bar in shown:
         name = cut(bar.label, width * 3 // 10)
         names.append(f"{name} *" if bar.strong else name)
     widest = max(map(len, names))
-    room = width - 2 - widest - 2 - max(len(bar.text) for bar in chart.bars) - 2
+    room = width - 2 - widest - 2 - max(len(bar.text) for bar in shown) - 2
     longest = max(bar.value or 0 for bar in chart.bars) or 1
     lines = [chart.title]
-    for name, bar in zip(names, chart.bars, strict=True):
+    for name, bar in zip(names, shown, strict=True):
         cells = math.ceil((bar.value or 0) / longest * room - 1e-9)
         fill = "█" if bar.strong else "▒"
         lines.append(f"  {name:<{widest}}  {fill * cells}  {bar.text}")
+    if len(shown) < len(chart.bars):
+        lines.append(f"  {len(chart.bars) - len(shown)} of {len(chart.bars)} bars are left out")
     return lines
 
 
@@ -112,7 +244,7 @@ def _roof(chart: Roof, width: int) -> list[str]:
     lines = _drawn(
         across,
         up,
-        chart.title,
+        f"{chart.title}: {up.label}",
         [Series("", chart.roof, ()), *steps],
         HEIGHT - 2,
         MARKS[-1] + MARKS,

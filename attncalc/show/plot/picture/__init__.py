@@ -54,10 +54,18 @@ def _default_environment() -> Iterator[None]:
         os.environ.update(hidden)
 
 
-def render(picture: Picture, names: tuple[str, ...], suffix: str) -> bytes:
+def render(
+    picture: Picture,
+    names: tuple[str, ...],
+    suffix: str,
+    size: tuple[float, float | None] | None = None,
+) -> bytes:
     """Return the picture of the charts with these names, as the bytes of a file with this suffix.
 
-    Raises CannotCheckError if matplotlib is not installed.
+    `size` is its width and its height in inches; a height of None is what the charts need.
+
+    Raises CannotCheckError if matplotlib is not installed, and AttncalcError if the charts do not
+    fit the size.
     """
     need_matplotlib()
     import matplotlib
@@ -71,7 +79,7 @@ def render(picture: Picture, names: tuple[str, ...], suffix: str) -> bytes:
         for name, value in SETTINGS.items():
             matplotlib.rcParams[name] = value
         file = io.BytesIO()
-        lay_out(picture, names).figure.savefig(
+        lay_out(picture, names, size).figure.savefig(
             file,
             format=suffix.removeprefix("."),
             dpi=PNG_DPI if suffix == ".png" else 72,

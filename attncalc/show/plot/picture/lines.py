@@ -1,94 +1,178 @@
-"""Draw lines, each with its name at its end."""
+"""Draw lines, each with its name at its end, or in a legend below."""
+
+from typing import Any
 
 from matplotlib.axes import Axes
 
 from ..chart import Lines, Series, known, runs
 from ..scale import Scale
-from . import style
-from .canvas import Box, Canvas, Ruler, x_axis, y_axis, y_labels_width
+from . import legend, marks, style
+from .canvas import (
+    MOST_TICKS,
+    Box,
+    Canvas,
+    Ruler,
+    horizontal,
+    most_ticks,
+    x_axis,
+    x_axis_height,
+    y_axis,
+    y_axis_width,
+)
 
-# Inches of the axis below.
-_AXIS = 0.52
-# Inches of the least height of the axes.
-_LEAST = 2.7
-# The share of the width that names may take.
+# Inches of the least height of the axes, and of their usual height.
+_LEAST = 0.6
+_USUAL = 2.7
+_USUAL_IN_A_COLUMN = 1.6
+# The share of the width that names may take, and in a column of a paper.
 _LONGEST_NAME = 0.34
-# Points up to which each of a line is marked.
+_LONGEST_IN_A_COLUMN = 0.26
+# Points of a line up to which those of all lines are marked.
 _MARKED = 24
-_MOST_TICKS = 16
-_GAP = style.inches(style.TEXT)
+# Inches between a line's end and its name.
+_TO_NAME = 0.33
 
 
-def height(chart: Lines, ruler: Ruler, width: float) -> float:
-    return style.HEAD + _axes_height(chart) + _AXIS
+def heading(chart: Lines) -> str:
+    return ""
 
 
-def _axes_height(chart: Lines) -> float:
-    return max(_LEAST, _GAP * (len(chart.series) + 1))
+def inner(chart: Lines, ruler: Ruler) -> tuple[float, float]:
+    """Return the least and the usual inches of the height of the axes."""
+    usual = _USUAL_IN_A_COLUMN if ruler.sizes.is_column else _USUAL
+    names = ruler.sizes.line * (len(chart.series) + 1)
+    return _LEAST, max(usual, names)
 
 
-def draw(canvas: Canvas, ruler: Ruler, chart: Lines, box: Box) -> None:
-    inner = _axes_height(chart)
-    across, up = chart.scales(most_x=_MOST_TICKS, most_y=7)
-    names = [ruler.cut(series.label, box.width * _LONGEST_NAME) for series in chart.series]
-    left = y_labels_width(ruler, up)
-    right = max((ruler.width(name) for name in names), default=0.0) + 0.37
-    width = box.width - left - right
-    widest = max(ruler.width(tick.label, style.SMALL) for tick in across.ticks)
-    if len(across.ticks) * (widest + 0.12) > width:
-        across, _ = chart.scales(most_x=max(2, int(width / (widest + 0.12))), most_y=7)
-    axes = canvas.axes(Box(box.left + left, box.top, width, inner))
-    x_axis(axes, across)
-    y_axis(axes, up)
+def margins(chart: Lines, ruler: Ruler, width: float, height: float) -> tuple[float, float]:
+    """Return the inches at the left and at the right of the axes, which are `height` inches
+    high.
+    """
+    _, up = chart.scales(most_x=MOST_TICKS, most_y=most_ticks(height))
+    right = 0.12
+    if not _is_below(chart, ruler, width, height):
+        names = (ruler.width(name) for name in _names(chart, ruler, width))
+        right = max(names, default=0.0) + _TO_NAME
+    return y_axis_width(ruler, up, height), right
+
+
+def _names(chart: Lines, ruler: Ruler, width: float) -> list[str]:
+    return [ruler.cut(series.label, width * _LONGEST_NAME) for series in chart.series]
+
+
+def _is_below(chart: Lines, ruler: Ruler, width: float, height: float) -> bool:
+    """Return whether the names are in a legend below: in a column that is too narrow or too low."""
+    if not ruler.sizes.is_column or not any(series.label for series in chart.series):
+        return False
+    longest = max(ruler.width(series.label) for series in chart.series)
+    return longest > width * _LONGEST_IN_A_COLUMN or ruler.sizes.line * len(chart.series) > height
+
+
+def around(chart: Lines, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, float]:
+    """Return the inches above and below the axes."""
+    across = horizontal(chart, ruler, inside.width)
+    above = max(0.06, marks.height(chart.marks, across, ruler, whole, inside))
+    below = x_axis_height(ruler.sizes)
+    if _is_below(chart, ruler, whole.width, inside.height):
+        below += legend.rows(_entries(chart, ruler), ruler, whole.width) * ruler.sizes.line + 0.04
+    return above, below
+
+
+def _entries(chart: Lines, ruler: Ruler) -> list[legend.Entry]:
+    return [
+        legend.Entry(series.label, _settings(i, ruler.sizes))
+        for i, series in enumerate(chart.series)
+    ]
+
+
+def _settings(i: int, sizes: style.Sizes) -> dict[str, Any]:
+    """Return how the line `i` is drawn."""
+    colour, mark, dashes = style.of_series(i)
+    return {
+        "color": colour,
+        "marker": mark,
+        "markersize": sizes.marker,
+        "linestyle": dashes,
+        "linewidth": sizes.stroke,
+    }
+
+
+def draw(canvas: Canvas, ruler: Ruler, chart: Lines, whole: Box, inside: Box) -> None:
+    """Draw the chart with axes `inside` the `whole`."""
+    height = inside.height
+    _, up = chart.scales(most_x=MOST_TICKS, most_y=most_ticks(height))
+    across = horizontal(chart, ruler, inside.width)
+    axes = canvas.axes(inside)
+    x_axis(axes, across, ruler.sizes)
+    y_axis(canvas, ruler, axes, up, Box(whole.left, inside.top, whole.width, height))
+    is_marked = all(len(series.points) <= _MARKED for series in chart.series)
+    for i, series in enumerate(chart.series):
+        settings = _settings(i, ruler.sizes)
+        _draw_line(axes, (across, up), series, settings, is_marked=is_marked)
+    marks.draw(axes, chart.marks, across, ruler, whole, inside)
+    if _is_below(chart, ruler, whole.width, height):
+        top = inside.top + height + x_axis_height(ruler.sizes) + 0.04
+        legend.draw(canvas, ruler, _entries(chart, ruler), Box(whole.left, top, whole.width, 0))
+    else:
+        _draw_names(axes, ruler, chart, (across, up), whole, inside)
+
+
+def _draw_names(
+    axes: Axes, ruler: Ruler, chart: Lines, scales: tuple[Scale, Scale], whole: Box, inside: Box
+) -> None:
+    """Draw the name of each line at its end, none over another."""
+    across, up = scales
+    names = _names(chart, ruler, whole.width)
     ends = {}
     for i, series in enumerate(chart.series):
-        _draw_line(axes, across, up, series, i)
         points = known(series.points) or known(series.measured or ())
         if points:
             x, y = points[-1]
             ends[i] = (across.at(x), up.at(y))
-    places = style.spread([y * inner for _, y in ends.values()], _GAP, 0.0, inner)
-    one_inch = 1 / width
-    start = 1 + 0.24 * one_inch
+    wanted = [y * inside.height for _, y in ends.values()]
+    places = style.spread(wanted, ruler.sizes.line, 0.0, inside.height)
+    one_inch = 1 / inside.width
+    start = 1 + 0.2 * one_inch
     for (i, (x, y)), place in zip(ends.items(), places, strict=True):
+        if not names[i]:
+            continue
         colour, mark, _ = style.of_series(i)
-        at = place / inner
-        xs = [x, 1 + 0.06 * one_inch, start]
-        ys = [y, y, at]
-        axes.plot(xs, ys, color=colour, linewidth=0.6, alpha=0.6, clip_on=False, zorder=1)
-        axes.plot([start], [at], color=colour, marker=mark, markersize=4, clip_on=False)
-        text_x = start + 0.09 * one_inch
-        axes.text(text_x, at, names[i], fontsize=style.TEXT, color=style.INK, va="center_baseline")
+        at = place / inside.height
+        xs = [x, 1 + 0.05 * one_inch, start]
+        axes.plot(xs, [y, y, at], color=colour, linewidth=0.6, alpha=0.6, clip_on=False, zorder=1)
+        axes.plot(
+            [start], [at], color=colour, marker=mark, markersize=ruler.sizes.marker, clip_on=False
+        )
+        axes.text(
+            start + 0.08 * one_inch,
+            at,
+            names[i],
+            fontsize=ruler.sizes.text,
+            color=style.INK,
+            va="center_baseline",
+        )
 
 
-def _draw_line(axes: Axes, across: Scale, up: Scale, series: Series, i: int) -> None:
+def _draw_line(
+    axes: Axes,
+    scales: tuple[Scale, Scale],
+    series: Series,
+    settings: dict[str, Any],
+    *,
+    is_marked: bool,
+) -> None:
     """Draw one line, with a gap where a y is missing, and its points."""
-    colour, mark, dashes = style.of_series(i)
+    across, up = scales
+    own_marks = settings.pop("marker")
     for run in runs(series.points):
         xs = [across.at(x) for x, _ in run]
         ys = [up.at(y) for _, y in run]
-        marks = mark if series.measured is None and len(series.points) <= _MARKED else ""
-        axes.plot(
-            xs,
-            ys,
-            color=colour,
-            linestyle=dashes,
-            linewidth=1.6,
-            marker=marks,
-            markersize=5,
-            clip_on=False,
-        )
+        mark = own_marks if is_marked and series.measured is None else ""
+        axes.plot(xs, ys, marker=mark, clip_on=False, **settings)
     if series.measured:
         measured = known(series.measured)
         xs = [across.at(x) for x, _ in measured]
         ys = [up.at(y) for _, y in measured]
-        axes.plot(
-            xs,
-            ys,
-            color=colour,
-            linestyle="",
-            marker=mark,
-            markersize=6,
-            markerfacecolor="white",
-            clip_on=False,
-        )
+        size = 1.5 * settings["markersize"]
+        settings |= {"linestyle": "", "markersize": size, "markerfacecolor": "white"}
+        axes.plot(xs, ys, marker=own_marks, clip_on=False, **settings)

@@ -8,15 +8,13 @@ from ....records import NamedTuple
 from ..chart import Stack
 from ..scale import Scale, scale
 from . import style
-from .canvas import Box, Canvas, Ruler, x_axis
+from .canvas import Box, Canvas, Ruler, x_axis, x_axis_height
 
 # Inches of the bar.
 _BAR = 0.42
-# Inches of the axis below.
-_AXIS = 0.5
+_BAR_IN_A_COLUMN = 0.25
 # Inches between a line and its text.
 _SPACE = 0.06
-_LINE = style.inches(style.TEXT)
 _STYLES: dict[str, dict[str, Any]] = {
     "weights": {"facecolor": "#0072B2"},
     "runtime": {"facecolor": "#E69F00"},
@@ -36,33 +34,51 @@ class _Label(NamedTuple):
     level: int  # its line of text: 0 is the nearest to the bar
 
 
-def height(chart: Stack, ruler: Ruler, width: float) -> float:
-    rows = _rows(_names(chart, ruler, width)) + _rows(_limits(chart, ruler, width))
-    return style.HEAD + rows * _LINE + 0.2 + _BAR + _AXIS
+def heading(chart: Stack) -> str:
+    return ""
 
 
-def draw(canvas: Canvas, ruler: Ruler, chart: Stack, box: Box) -> None:
+def inner(chart: Stack, ruler: Ruler) -> tuple[float, float]:
+    """Return the inches of the bar, which is never higher."""
+    size = _BAR_IN_A_COLUMN if ruler.sizes.is_column else _BAR
+    return size, size
+
+
+def margins(chart: Stack, ruler: Ruler, width: float, height: float) -> tuple[float, float]:
+    """Return the inches at the left and at the right of the bar: half of a tick's label."""
+    return 0.12, 0.12
+
+
+def around(chart: Stack, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, float]:
+    """Return the inches of the names above the bar, and of the limits and the axis below."""
+    line = ruler.sizes.line
+    above = _rows(_names(chart, ruler, inside.width)) * line + 0.1
+    limits = _rows(_limits(chart, ruler, inside.width)) * line + 0.14
+    return above, limits + x_axis_height(ruler.sizes)
+
+
+def draw(canvas: Canvas, ruler: Ruler, chart: Stack, whole: Box, inside: Box) -> None:
+    """Draw the chart with its bar `inside` the `whole`."""
     across = _across(chart)
-    names = _names(chart, ruler, box.width)
-    limits = _limits(chart, ruler, box.width)
-    top = box.top + _rows(names) * _LINE + 0.1
-    axes = canvas.axes(Box(box.left, top, box.width, _BAR))
+    names = _names(chart, ruler, inside.width)
+    limits = _limits(chart, ruler, inside.width)
+    size = ruler.sizes.text
+    line = ruler.sizes.line / inside.height
+    axes = canvas.axes(inside)
     for piece in chart.pieces:
         start = across.at(piece.start)
         end = across.at(piece.end)
         axes.barh(
             0.5, end - start, 1, left=start, edgecolor="white", linewidth=0.8, **_STYLES[piece.kind]
         )
-    space = _SPACE / box.width
+    space = _SPACE / inside.width
     for name in names:
-        foot = 1 + (0.07 + name.level * _LINE) / _BAR
-        tip = foot if name.above else foot + 0.8 * _LINE / _BAR
+        foot = 1 + 0.07 / inside.height + name.level * line
+        tip = foot if name.above else foot + 0.8 * line
         axes.plot([name.at, name.at], [1, tip], color=style.GREY, linewidth=0.6, clip_on=False)
-        axes.text(
-            name.left + space, foot, name.text, fontsize=style.TEXT, va="bottom", color=style.INK
-        )
+        axes.text(name.left + space, foot, name.text, fontsize=size, va="bottom", color=style.INK)
     for limit in limits:
-        foot = -(0.1 + (limit.level + 1) * _LINE) / _BAR
+        foot = -0.1 / inside.height - (limit.level + 1) * line
         axes.plot([limit.at, limit.at], [1, foot], color=style.INK, linewidth=1.2, clip_on=False)
         if limit.left < limit.at:
             place = limit.right - space
@@ -70,11 +86,10 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Stack, box: Box) -> None:
         else:
             place = limit.left + space
             align = "left"
-        axes.text(
-            place, foot, limit.text, fontsize=style.TEXT, ha=align, va="bottom", color=style.INK
-        )
-    below = canvas.axes(Box(box.left, top + _BAR + _rows(limits) * _LINE + 0.14, box.width, 0.001))
-    x_axis(below, across)
+        axes.text(place, foot, limit.text, fontsize=size, ha=align, va="bottom", color=style.INK)
+    top = inside.top + inside.height + _rows(limits) * ruler.sizes.line + 0.14
+    below = canvas.axes(Box(inside.left, top, inside.width, 0.001))
+    x_axis(below, across, ruler.sizes)
 
 
 def _across(chart: Stack) -> Scale:

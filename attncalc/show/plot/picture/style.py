@@ -4,28 +4,97 @@ colours.
 
 from typing import Any
 
+from ....records import NamedTuple
+
 # Okabe and Ito 2008, 'Color Universal Design', without its yellow, which is too light on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# Areas that follow each other in a stack differ in lightness too.
+AREAS = (
+    "#0072B2",
+    "#8CC8EE",
+    "#D55E00",
+    "#009E73",
+    "#8FD6C0",
+    "#3C6E5F",
+    "#D9F0E8",
+    "#E69F00",
+    "#F6DFA6",
+    "#CC79A7",
+    "#8C8C8C",
+    "#F0D0E2",
+)
 INK = "#222222"
 GREY = "#666666"
 LIGHT = "#DDDDDD"
 # What is behind text that a line may cross.
 BEHIND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
 
-# Sizes of text in points.
-TITLE = 12.0
-HEADING = 10.0
-TEXT = 9.0
-SMALL = 8.5
+PNG_DPI = 300
 # Height of a line of text, times its size.
-LINE = 1.35
-# Inches of a picture.
+LINE = 1.25
+# Inches of a picture without --size.
 WIDTH = 8.6
-# Inches around it.
-MARGIN = 0.2
-PNG_DPI = 160
+# Inches below which a picture is a column of a paper, with smaller text.
+_COLUMN = 5.0
+
+
+class Sizes(NamedTuple):
+    """The width of a picture in inches, and the sizes of its text in points."""
+
+    width: float
+    margin: float  # inches around it
+    title: float
+    heading: float  # of a chart
+    text: float  # of the names of axes, lines and bars
+    small: float  # of ticks
+    caption: float
+    marker: float  # of the points of a line
+    stroke: float  # the width of a line
+
+    @property
+    def inner(self) -> float:
+        """The inches between the margins."""
+        return self.width - 2 * self.margin
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is as narrow as a column of a paper."""
+        return self.width < _COLUMN
+
+    @property
+    def line(self) -> float:
+        """The height of a line of text, in inches."""
+        return inches(self.text)
+
+
+def sizes(width: float) -> Sizes:
+    """Return the sizes of a picture that is `width` inches wide."""
+    if width < _COLUMN:
+        return Sizes(
+            width,
+            0.05,
+            title=8.0,
+            heading=7.5,
+            text=7.0,
+            small=6.5,
+            caption=5.5,
+            marker=3.0,
+            stroke=1.1,
+        )
+    return Sizes(
+        width,
+        0.2,
+        title=12.0,
+        heading=10.0,
+        text=9.0,
+        small=8.5,
+        caption=8.5,
+        marker=4.0,
+        stroke=1.5,
+    )
+
 
 SETTINGS: dict[Any, Any] = {
     # The first comes with matplotlib; a reader of an SVG who lacks it may have the second, which is
@@ -42,10 +111,6 @@ SETTINGS: dict[Any, Any] = {
 def inches(size: float, lines: int = 1) -> float:
     """Return the height of lines of text of `size` points."""
     return size * LINE * lines / 72
-
-
-# Inches of a chart's title.
-HEAD = inches(HEADING) + 0.06
 
 
 def of_series(i: int) -> tuple[str, str, Any]:
