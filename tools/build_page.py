@@ -56,10 +56,18 @@ MOST_FIRST = 8
 # Characters of a default that a field has room for.
 LONGEST_DEFAULT = 22
 PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm")
-# The command line needs typer, verify torch, pictures matplotlib and the server its SDK.
+# The command line needs typer, verify torch, pictures matplotlib and the server its SDK. Nothing on
+# the page reads a log or a launch command, asks about terms, GPUs or presets alone, or writes a file.
 NOT_IN_PAGE = (
-    r"attncalc/(cli|mcp|skills|verify|show/plot/picture)/|attncalc/questions/\w+/\w*command\.py"
-    r"|attncalc/questions/verify/(engine_|class_run|machine)|attncalc-"
+    r"attncalc/(cli|mcp|skills|verify|logs|show/plot/picture)/"
+    r"|attncalc/questions/\w+/(\w*command|pasted)\.py"
+    r"|attncalc/questions/(verify|explain|gpus|presets|schema)/"
+    r"|attncalc/questions/fit/(launch_\w+|log_report)\.py"
+    r"|attncalc/questions/train/recipes\."
+    r"|attncalc/questions/sweep/(picture|parallel)\.py"
+    r"|attncalc/questions/(log_content|pasted_words)\.py"
+    r"|attncalc/show/(csv|draw|html|latex|markdown|parquet|terminal|tsv|xlsx)\.py"
+    r"|attncalc-"
 )
 # Modules of Python that a page has no use for, and character sets beside Unicode: a third of the
 # bytes.
