@@ -56,8 +56,8 @@ MOST_FIRST = 8
 # Characters of a default that a field has room for.
 LONGEST_DEFAULT = 22
 PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm")
-# The command line needs typer, verify torch, pictures matplotlib and the server its SDK. Nothing on
-# the page reads a log or a launch command, asks about terms, GPUs or presets alone, or writes a file.
+# The command line needs typer, verify torch, pictures matplotlib and the server its SDK. The page
+# reads no log and no launch command, lists no terms, GPUs or presets, and writes no file.
 NOT_IN_PAGE = (
     r"attncalc/(cli|mcp|skills|verify|logs|show/plot/picture)/"
     r"|attncalc/questions/\w+/(\w*command|pasted)\.py"
