@@ -7,6 +7,7 @@ It runs in the browser, in a worker, with the wheel beside it. Each function tak
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from hub import AsksHubError, allow
 
 from attncalc.config import ModelLike
-from attncalc.errors import AttncalcError, NoSuchModelError
+from attncalc.errors import AttncalcError, NoSuchModelError, Tip
 from attncalc.model import plural
 from attncalc.options import options_of, parsed
 from attncalc.questions.arguments import UnknownArgumentError, takes
@@ -23,7 +24,7 @@ from attncalc.questions.options import WhatIfOptions
 from attncalc.questions.question import Answered, HasReport, declared
 from attncalc.questions.question import Question as Declared
 from attncalc.show.bar import gib_range
-from attncalc.show.notes import is_decisive
+from attncalc.show.notes import ALERTS, is_decisive
 from attncalc.show.report import Figure, Report, Table
 from attncalc.units import BYTES, human, long_option
 from attncalc.what_if import SIZES, model_of_sizes
@@ -96,7 +97,8 @@ class Question(NamedTuple):
             )
         if len(models) > 1 and not question.takes_models:
             raise AttncalcError(
-                f"{self.command} takes one model, not {len(models)}", "'compare' takes several"
+                f"{self.command} takes one model, not {len(models)}",
+                f"'attncalc compare {shlex.join(self.models)}' takes several",
             )
         if question.on_page is not None:
             return question.on_page(models, options, is_screen=is_screen)
@@ -182,12 +184,19 @@ def _error(error: BaseException) -> dict[str, Any]:
         }
     if isinstance(error, AttncalcError):
         message, tip = error.printed or (error.message, error.tip)
+        if isinstance(tip, Tip):
+            tip = tip.page
         return {"error": message, "tip": tip, "is_model": isinstance(error, NoSuchModelError)}
     if isinstance(error, AsksHubError):
         return {
             "error": f"{error} is not a built-in model",
             "tip": "read it from the hub, or drop its config.json",
             "hub": str(error),
+        }
+    if isinstance(error, ModuleNotFoundError):
+        return {
+            "error": f"this page has no {error.name}, which this question or file needs",
+            "tip": "ask attncalc in a terminal",
         }
     return {
         "error": f"this is a bug in attncalc: {type(error).__name__}: {error}"[:200],
@@ -199,13 +208,18 @@ def _answer(report: Report) -> dict[str, Any]:
     head, _, rest = report.heading[0].partition("  ")
     first = next((figure for figure in report.figures if figure.quantity is not None), None)
     is_first_row = first and report.tables and report.tables[0].rows[0][0] == first.label
-    answer = report.answer or (
-        f"{first.label} {first.human}" if first and is_first_row and not report.verdict else ""
-    )
+    answer = report.answer
+    if not answer and first and is_first_row and not report.verdict:
+        answer = f"{first.label} {first.human}"
+    facts = [", ".join(filter(None, (head if answer else "", rest))), *report.heading[1:]]
+    if report.command == "compare":  # its answer is several sentences
+        of_models = [] if rest == "side by side" else [rest]
+        facts = [*answer.splitlines(), *of_models, *report.heading[1:]]
+        answer = head
     return {
         "verdict": report.verdict,
         "headline": answer or head,
-        "facts": [", ".join(filter(None, (head if answer else "", rest))), *report.heading[1:]],
+        "facts": facts,
         "bar": _bar(report) or _training_bar(report),
         "tables": [
             _table(table) for table in report.tables if not table.code and not _lists_changes(table)
@@ -220,7 +234,11 @@ def _answer(report: Report) -> dict[str, Any]:
             }
             for figure in _figures(report)
         ],
-        "notes": sorted(report.notes, key=lambda note: not is_decisive(note)),
+        "warnings": [note for note in report.notes if note.startswith(ALERTS)],
+        "notes": sorted(
+            (note for note in report.notes if not note.startswith(ALERTS)),
+            key=lambda note: not is_decisive(note),
+        ),
     }
 
 
@@ -235,6 +253,44 @@ def _lists_changes(table: Table) -> bool:
     return table.columns[0].header == "change"
 
 
+# {an option of a change, or an option with its value: what the change does}.
+_CHANGES = {
+    "--autocast": "autocast",
+    "-b": "batch {}",
+    "-c": "context {}",
+    "--double-quant": "double quantization",
+    "--expandable-segments": "expandable segments of the allocator",
+    "--fsdp": "FSDP",
+    "--gpus": "{} GPUs",
+    "--gradient-accumulation": "{} micro-batches per step",
+    "--kernel flash": "flash attention",
+    "--lora r=16": "LoRA with rank 16",
+    "--loss chunked": "loss in chunks",
+    "--loss fused": "loss fused with the head",
+    "--no-kbit-upcast": "embedding and head in 16 bits",
+    "--no-master-weights": "no fp32 master weights",
+    "--offload optimizer": "optimizer states in host memory",
+    "--offload optimizer,params": "optimizer states and weights in host memory",
+    "--offload params": "weights in host memory",
+    "--optimizer adam8bit": "8-bit Adam",
+    "--recompute full": "recompute activations",
+    "--weights-dtype": "weights in {}",
+    "--zero": "ZeRO {}",
+}
+
+
+def change_in_words(flag: str) -> str:
+    """Return a change of `train` in words: '4 GPUs, ZeRO 3' for '--gpus 4 --zero 3'. An option
+    without words is as typed.
+    """
+    words: list[str] = []
+    for option in re.split(r" (?=-)", flag):
+        name, _, value = option.partition(" ")
+        known = _CHANGES.get(option) or _CHANGES.get(name) or option
+        words.append(known.format(value))
+    return ", ".join(words)
+
+
 def _change(change: dict[str, Any]) -> dict[str, str]:
     """Return a change as a button with what it gives beside it. `train` names the cost of a change,
     not the change.
@@ -244,7 +300,8 @@ def _change(change: dict[str, Any]) -> dict[str, str]:
     requests = change.get("max_batch_low")
     if "needed_high" in change:
         needed = gib_range(change["needed_low"], change["needed_high"])
-        return {"words": flag, "flag": flag, "gives": f"{words}, needs {needed} GiB"}
+        gives = f"{words}, needs {needed} GiB"
+        return {"words": change_in_words(flag), "flag": flag, "gives": gives}
     return {"words": words, "flag": flag, "gives": plural(requests, "request") if requests else ""}
 
 
