@@ -218,7 +218,7 @@ def _answer(report: Report) -> dict[str, Any]:
         answer = head
     return {
         "verdict": report.verdict,
-        "headline": answer or head,
+        "headline": _CHANGE.sub(lambda found: change_in_words(found[0]), answer or head),
         "facts": facts,
         "bar": _bar(report) or _training_bar(report),
         "tables": [
@@ -273,10 +273,16 @@ _CHANGES = {
     "--offload optimizer,params": "optimizer states and weights in host memory",
     "--offload params": "weights in host memory",
     "--optimizer adam8bit": "8-bit Adam",
+    "--pp": "{} pipeline stages",
     "--recompute full": "recompute activations",
+    "--tp": "tensor parallelism {}",
     "--weights-dtype": "weights in {}",
     "--zero": "ZeRO {}",
 }
+
+
+# Options in a sentence, with their values: '--gpus 4 --zero 3' of '--gpus 4 --zero 3 needs 60 GiB'.
+_CHANGE = re.compile(r"--[a-z][a-z-]*( [\w=,]*\d[\w=,]*)?( --[a-z][a-z-]*( [\w=,]*\d[\w=,]*)?)*")
 
 
 def change_in_words(flag: str) -> str:

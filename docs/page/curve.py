@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attncalc.questions.plan.plan import Plan
 
 # As many as the page has colours for.
-MOST_LINES = 6
+MOST_LINES = 8
 # The first context, unless the model has no long one, and the longest that the last one has unless
 # it is asked for.
 SHORTEST = 1 << 10

@@ -1,30 +1,10 @@
 // Uses the built page in a browser: node browser.mjs SITE PLAYWRIGHT CHROMIUM GGUF. Prints {name of a check: what was wrong, or ""}.
-import { createServer } from "node:http";
-import { readFileSync } from "node:fs";
-import { extname, join, normalize } from "node:path";
-import { pathToFileURL } from "node:url";
+import { extname } from "node:path";
+import { PLAIN_HTTP, TYPES, answered as hasAnswered, launch, serve } from "./site.mjs";
 
 const [, , site, playwright, executablePath, gguf] = process.argv;
-const { chromium } = (await import(pathToFileURL(playwright))).default;
-const TYPES = { ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json", ".wasm": "application/wasm", ".svg": "image/svg+xml", ".zip": "application/zip" };
-// As strict for the worker as index.html is for the page
-const POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; connect-src 'self' https://huggingface.co https://*.hf.co; worker-src 'self'";
-
-const server = createServer((request, response) => {
-  const path = normalize(new URL(request.url, "http://localhost").pathname).replace(/\/$/, "/index.html");
-  try {
-    const content = readFileSync(join(site, path));
-    response.writeHead(200, { "Content-Type": TYPES[extname(path)] ?? "text/plain", "Content-Security-Policy": POLICY });
-    response.end(content);
-  } catch {
-    response.writeHead(404).end();
-  }
-});
-await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-const home = `http://127.0.0.1:${server.address().port}/`;
-
-const quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-const browser = await chromium.launch({ executablePath, args: quiet });
+const { server, home } = await serve(site);
+const browser = await launch(playwright, executablePath);
 const context = await browser.newContext({ permissions: ["clipboard-read", "clipboard-write"] });
 const page = await context.newPage();
 const results = {};
@@ -35,7 +15,7 @@ page.on("pageerror", (error) => messages.push(error.message));
 page.on("dialog", (dialog) => messages.push(`dialog: ${dialog.message()}`) && dialog.dismiss());
 context.on("request", (request) => request.url().startsWith(home) || foreign.push(request.url()));
 
-const answered = () => page.waitForFunction(() => document.documentElement.dataset.state === "answered", undefined, { timeout: 60000 });
+const answered = () => hasAnswered(page);
 const text = (selector) => page.locator(selector).first().textContent();
 const headline = () => text("#headline");
 const settle = async () => {
