@@ -61,6 +61,8 @@ NOT_ON_PAGE = {
     "ssl",
     "typing_extensions",
 }
+# Bytes over the wire that the page may have.
+MOST_BYTES = 6_500_000
 CALLS: dict[str, Any] = {"fit": fit, "kv": kv_cache, "compare": compare}
 
 
@@ -108,6 +110,11 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         return json.loads(done.stdout)
 
     return run
+
+
+def test_page_is_within_its_budget_of_bytes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    sizes = import_module("build_page").wire_bytes(built_site(tmp_path_factory))
+    assert sum(sizes.values()) <= MOST_BYTES, sizes
 
 
 def test_json_is_that_of_the_command_line(

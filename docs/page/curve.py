@@ -71,7 +71,7 @@ def curve_of(
         curve = None if result.plan.demand.is_open else _users_curve(result.plan)
     elif command == "train":
         curve = _training_curve(report)
-    elif command == "compare" and "released" in result.rows[0]:
+    elif command == "compare" and not all(row["released"] for row in result.rows):
         curve = _kinds_curve(models, options, report)
     else:
         curve = _context_curve(models, options, report)

@@ -481,7 +481,7 @@ function showErrors(errors) {
   hideAnswer();
   for (const { error, tip, is_model, is_lost, hub: name } of errors) {
     const input = fieldOf(error, is_model || name);
-    const lines = el("p", { class: "error", id: `error-${input?.id ?? "page"}` }, ...worded(sentence(error)), " ", tip ? el("span", { class: "tip" }, ...worded(sentence(tip))) : null);
+    const lines = el("p", { class: "error", id: `error-${input?.id ?? "page"}` }, "Error: ", ...worded(sentence(error)), " ", tip ? el("span", { class: "tip" }, "Tip: ", ...worded(sentence(tip))) : null);
     if (name) lines.append(" ", el("button", { type: "button", onclick: () => { hub.add(name); input?.focus(); isTyping = false; ask(); } }, "Read it from huggingface.co"));
     if (is_lost) lines.append(" ", el("button", { type: "button", onclick: () => $("#file").click() }, "Choose the file"));
     if (!input) {
@@ -493,7 +493,7 @@ function showErrors(errors) {
     unfold(input);
     input.parentElement.append(lines);
   }
-  say(errors.map(({ error, tip }) => `Error: ${spoken(sentence(error))} ${tip ? spoken(sentence(tip)) : ""}`).join(" "));
+  say(errors.map(({ error, tip }) => `Error: ${spoken(sentence(error))} ${tip ? `Tip: ${spoken(sentence(tip))}` : ""}`).join(" "));
 }
 
 function clearErrors() {
@@ -678,7 +678,8 @@ function showCurve(curve) {
   if (curve.here != null) drawn.append(svg("line", { class: "here", x1: x(curve.here), x2: x(curve.here), y1: y(0), y2: y(1) }));
   if (curve.longest != null) {
     const end = x(curve.longest);
-    drawn.append(svg("line", { class: "longest", x1: end, x2: end, y1: y(0), y2: y(1) }), svg("text", { x: end - 5, y: y(0), dy: "-1.6em", "text-anchor": "end" }, "the model's maximum"));
+    const lines = curve.limit?.y < 0.25 ? 4 : 1.6; // above the limit and its label
+    drawn.append(svg("line", { class: "longest", x1: end, x2: end, y1: y(0), y2: y(1) }), svg("text", { x: end - 5, y: y(0), dy: `${-lines}em`, "text-anchor": "end" }, "the model's maximum"));
   }
   if (curve.limit) {
     const above = curve.limit.y < 0.9;
