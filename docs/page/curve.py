@@ -150,9 +150,9 @@ def _kinds_curve(words: Sequence[ModelLike], options: Mapping[str, Any], report:
 
 def _longest(report: Report, contexts: Sequence[int]) -> int | None:
     """Return the model's maximum context if it is one of the contexts."""
-    longest = report.model.get("max_context")
+    longest: int | None = report.model.get("max_context")
     if longest in contexts:
-        return int(longest)
+        return longest
     return None
 
 
