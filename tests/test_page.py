@@ -286,7 +286,7 @@ def test_each_change_is_options_of_the_command() -> None:
         ("--gpus 4 --zero 3", "4 GPUs, ZeRO 3"),
         ("--optimizer adam8bit --no-master-weights", "8-bit Adam, no fp32 master weights"),
         ("-b 2 --gradient-accumulation 4", "batch 2, 4 micro-batches per step"),
-        ("--new-option 3", "--new-option 3"),
+        ("--new-option {}", "--new-option {}"),
     ],
 )
 def test_a_change_of_training_is_in_words(flag: str, words: str) -> None:
@@ -296,6 +296,8 @@ def test_a_change_of_training_is_in_words(flag: str, words: str) -> None:
 def test_headline_has_changes_in_words() -> None:
     headline = asked("train", "llama3.1-8b", gpu="h100")["headline"]
     assert headline.startswith("DOES NOT FIT on one GPU. 4 are enough: 4 GPUs, ZeRO 3 needs ")
+    further = asked("train", "llama3.1-8b", gpu="h100", batch="16", context="8K")["headline"]
+    assert "With batch 1, 16 micro-batches per step, recompute activations, 8-bit Adam" in further
 
 
 def test_warnings_are_not_among_the_notes() -> None:
@@ -311,10 +313,25 @@ def test_fit_has_no_notes_about_bounds_that_are_not_shown() -> None:
     assert "Bounds, not estimates" not in notes
 
 
-def test_headline_of_compare_is_the_models() -> None:
+def test_headline_of_compare_is_one_line() -> None:
     compared = asked("compare", "llama2-70b", "gpt2")
-    assert compared["headline"] == "LLaMA-2 70B, GPT-2 (124M)"
+    assert compared["headline"] == "KV cache: 320 MiB for llama2-70b, 72 MiB for gpt2"
     assert compared["facts"][0].startswith("gpt2 against llama2-70b: ")
+    kinds = asked("compare", "llama2-70b")["headline"]
+    assert kinds == "KV cache: 1.25 GiB with GQA-8 as released, 10.00 GiB with MHA"
+
+
+@each(
+    ("gpu", "error"),
+    [
+        ("local", "--gpu local: a page cannot see the GPU of this machine"),
+        ("cpu", "--gpu cpu: a page cannot see the memory of this machine"),
+    ],
+)
+def test_a_page_does_not_answer_about_the_machine_that_shows_it(gpu: str, error: str) -> None:
+    assert asked("fit", "gpt2", gpu=gpu)["errors"][0]["error"] == error
+    if gpu == "cpu":
+        assert "errors" not in asked("fit", "gpt2", gpu=gpu, ram="32GB")
 
 
 def test_a_prompt_without_an_output_has_the_output_of_plan() -> None:

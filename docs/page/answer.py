@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hub import AsksHubError, allow
 
 from attncalc.config import ModelLike
-from attncalc.errors import AttncalcError, NoSuchModelError, Tip
+from attncalc.errors import AttncalcError, BadValueError, NoSuchModelError, Tip
 from attncalc.model import plural
 from attncalc.options import options_of, parsed
 from attncalc.questions.arguments import UnknownArgumentError, takes
@@ -90,6 +90,7 @@ class Question(NamedTuple):
         allow(self.hub)
         models = self.given
         options = self.arguments
+        _check_machine(options)
         question = declared(self.command)
         if not models and not (question.lists_models and "gpu" in options):
             raise NoSuchModelError(
@@ -103,6 +104,22 @@ class Question(NamedTuple):
         if question.on_page is not None:
             return question.on_page(models, options, is_screen=is_screen)
         return _about_one_model(question, models[0], options)
+
+
+def _check_machine(options: Mapping[str, Any]) -> None:
+    """Raise AttncalcError if the question is about the reader's machine, which a page does not
+    see.
+    """
+    gpus = str(options.get("gpu", "")).lower().split(",")
+    if "local" in gpus:
+        raise BadValueError(
+            "--gpu local: a page cannot see the GPU of this machine",
+            "give its name or its memory, as rtx-4090 or 12GB",
+        )
+    if "cpu" in gpus and "ram" not in options:
+        raise BadValueError(
+            "--gpu cpu: a page cannot see the memory of this machine", "give it as --ram 32GB"
+        )
 
 
 def _about_one_model(asked: Declared, model: ModelLike, options: Mapping[str, Any]) -> HasReport:
@@ -127,7 +144,7 @@ class Reply:
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self.result = question.result(is_screen=True)
+        self.result: Any = question.result(is_screen=True)
         self.report: Report = self.result.report
 
 
@@ -144,7 +161,7 @@ def ask(question: str) -> str:
         return json.dumps(
             {"errors": [_error(each) for each in (error, *getattr(error, "further", ()))]}
         )
-    return json.dumps({**_answer(reply.report), "command_line": asked.command_line})
+    return json.dumps({**_answer(reply), "command_line": asked.command_line})
 
 
 def document(question: str) -> str:
@@ -204,7 +221,8 @@ def _error(error: BaseException) -> dict[str, Any]:
     }
 
 
-def _answer(report: Report) -> dict[str, Any]:
+def _answer(reply: Reply) -> dict[str, Any]:
+    report = reply.report
     head, _, rest = report.heading[0].partition("  ")
     first = next((figure for figure in report.figures if figure.quantity is not None), None)
     is_first_row = first and report.tables and report.tables[0].rows[0][0] == first.label
@@ -213,12 +231,13 @@ def _answer(report: Report) -> dict[str, Any]:
         answer = f"{first.label} {first.human}"
     facts = [", ".join(filter(None, (head if answer else "", rest))), *report.heading[1:]]
     if report.command == "compare":  # its answer is several sentences
-        of_models = [] if rest == "side by side" else [rest]
+        of_models = [head] if rest == "side by side" else [f"{head}, {rest}"]
         facts = [*answer.splitlines(), *of_models, *report.heading[1:]]
-        answer = head
+        answer = _compared(reply.result.rows)
+    headline = answer or head
     return {
         "verdict": report.verdict,
-        "headline": _CHANGE.sub(lambda found: change_in_words(found[0]), answer or head),
+        "headline": _CHANGES_IN_TEXT.sub(lambda found: change_in_words(found[0]), headline),
         "facts": facts,
         "bar": _bar(report) or _training_bar(report),
         "tables": [
@@ -240,6 +259,27 @@ def _answer(report: Report) -> dict[str, Any]:
             key=lambda note: not is_decisive(note),
         ),
     }
+
+
+def _compared(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the caches of a comparison in one line: of the kind as released and of the largest
+    other one, or the smallest and the largest of several models.
+    """
+    sizes = {row["name"]: row["kv_cache"] for row in rows if row["context"] == rows[0]["context"]}
+    released = [row["name"] for row in rows if row["released"]]
+    if len(sizes) > 1 and not all(row["released"] for row in rows):
+        others = {name: size for name, size in sizes.items() if name != released[0]}
+        other = max(others, key=lambda name: others[name])
+        own = f"{human(sizes[released[0]], BYTES)} with {released[0]} as released"
+        return f"KV cache: {own}, {human(sizes[other], BYTES)} with {other}"
+    ends = sorted(sizes, key=lambda name: sizes[name])
+    if len(sizes) > 2:
+        return f"KV cache: from {_size(sizes, ends[0])} to {_size(sizes, ends[-1])}"
+    return f"KV cache: {', '.join(_size(sizes, name) for name in sizes)}"
+
+
+def _size(sizes: Mapping[str, int], name: str) -> str:
+    return f"{human(sizes[name], BYTES)} for {name}"
 
 
 def _figures(report: Report) -> list[Figure]:
@@ -281,8 +321,19 @@ _CHANGES = {
 }
 
 
-# Options in a sentence, with their values: '--gpus 4 --zero 3' of '--gpus 4 --zero 3 needs 60 GiB'.
-_CHANGE = re.compile(r"--[a-z][a-z-]*( [\w=,]*\d[\w=,]*)?( --[a-z][a-z-]*( [\w=,]*\d[\w=,]*)?)*")
+def _changes_in_text() -> re.Pattern[str]:
+    """Return the pattern of changes in a sentence, one behind the other: '--gpus 4 --zero 3' of
+    '4 are enough: --gpus 4 --zero 3 needs 60 GiB'.
+    """
+    options = []
+    for option in sorted(_CHANGES, key=len, reverse=True):
+        value = r" [\w.,=]*\w" if "{}" in _CHANGES[option] else r"(?![\w-])"
+        options.append(re.escape(option) + value)
+    one = f"(?:{'|'.join(options)})"
+    return re.compile(rf"(?<![\w-]){one}(?: {one})*")
+
+
+_CHANGES_IN_TEXT = _changes_in_text()
 
 
 def change_in_words(flag: str) -> str:
@@ -293,7 +344,7 @@ def change_in_words(flag: str) -> str:
     for option in re.split(r" (?=-)", flag):
         name, _, value = option.partition(" ")
         known = _CHANGES.get(option) or _CHANGES.get(name) or option
-        words.append(known.format(value))
+        words.append(known.replace("{}", value))
     return ", ".join(words)
 
 

@@ -223,7 +223,7 @@ function kept(name) {
 }
 
 function modelField(value, i, many) {
-  const label = many ? `Model ${i + 1}` : "Model";
+  const label = i ? `Model ${i + 1}` : "Model";
   const input = el("input", { id: i ? `model-${i}` : "model", name: "model", list: "MODEL", maxlength: MOST_LETTERS, value, spellcheck: "false", autocapitalize: "off", placeholder: i ? "another one" : "llama3.1-8b, or org/name", "aria-describedby": "about-model", onpaste: paste });
   const more = many ? [" ", el("button", { type: "button", class: "link", onclick: addModel }, "Add a model"), "."] : [];
   const about = el("p", { id: i ? null : "about-model", class: "about" }, "A name, or a ", chooseFile("file"), ": config.json, GGUF or YAML, which you can also drop or paste.", ...more);
@@ -627,18 +627,20 @@ async function copy(line, lines) {
   return document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
 }
 
-function copied([title, line]) {
+function copied([title, line], i) {
+  const id = `line-${i}`;
   const words = line.split(/( )/).map((word) => (word === " " ? word : el("span", { class: "word" }, word)));
   const lines = el("pre", { tabindex: "0", role: "group", "aria-label": spoken(title) }, ...words);
   const button = el("button", {
     type: "button",
+    "aria-describedby": id,
     onclick: async () => {
       button.textContent = await copy(line, lines);
       say(button.textContent);
       setTimeout(() => (button.textContent = "Copy"), 3000);
     },
   }, "Copy");
-  return el("div", { class: "line" }, el("h3", {}, ...worded(title)), lines, button);
+  return el("div", { class: "line" }, el("h3", { id }, ...worded(title)), lines, button);
 }
 
 /** Pixels of a letter of a formula, and a little more. */
