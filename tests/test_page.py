@@ -192,8 +192,8 @@ def test_error_is_that_of_the_command_line(
 @each(
     ("command", "options", "tip"),
     [
-        ("kv", {}, "the list of this field has them all; or drop a config.json, GGUF or YAML"),
-        ("fit", {"gpu": "h100"}, "the list of this field has them all; or drop a config.json"),
+        ("kv", {}, "The list of this field has them all; or drop a config.json, GGUF or YAML"),
+        ("fit", {"gpu": "h100"}, "The list of this field has them all; or drop a config.json"),
     ],
 )
 def test_a_tip_about_names_is_in_the_words_of_the_page(
@@ -315,10 +315,10 @@ def test_fit_has_no_notes_about_bounds_that_are_not_shown() -> None:
 
 def test_headline_of_compare_is_one_line() -> None:
     compared = asked("compare", "llama2-70b", "gpt2")
-    assert compared["headline"] == "KV cache: 320 MiB for llama2-70b, 72 MiB for gpt2"
+    assert compared["headline"] == "KV cache 320 MiB with llama2-70b, 72 MiB with gpt2"
     assert compared["facts"][0].startswith("gpt2 against llama2-70b: ")
     kinds = asked("compare", "llama2-70b")["headline"]
-    assert kinds == "KV cache: 1.25 GiB with GQA-8 as released, 10.00 GiB with MHA"
+    assert kinds == "KV cache 1.25 GiB, 10.00 GiB with MHA"
 
 
 @each(

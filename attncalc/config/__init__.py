@@ -54,7 +54,7 @@ _QUANTIZATION_FILES = {
 
 _TIP = Tip(
     "'attncalc presets' lists them all; a path to a .yaml or config.json works too",
-    page="the list of this field has them all; or drop a config.json, GGUF or YAML file here",
+    page="The list of this field has them all; or drop a config.json, GGUF or YAML file here",
     python="attncalc.preset_names() lists them all; a path to a .yaml or config.json works too",
 )
 _FILE_TIP = Tip(

@@ -26,7 +26,7 @@ CPU = "cpu"
 LOCAL = "local"
 _TIP = Tip(
     "'attncalc gpus' lists them all; a path to a .yaml works too",
-    page="the list of this field has them all",
+    page="The list of this field has them all",
     python="attncalc.gpu_names() lists them all; a path to a .yaml works too",
 )
 _BY_MEMORY = "give its memory, as --gpu 24GB; "

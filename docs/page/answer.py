@@ -270,16 +270,15 @@ def _compared(rows: Sequence[Mapping[str, Any]]) -> str:
     if len(sizes) > 1 and not all(row["released"] for row in rows):
         others = {name: size for name, size in sizes.items() if name != released[0]}
         other = max(others, key=lambda name: others[name])
-        own = f"{human(sizes[released[0]], BYTES)} with {released[0]} as released"
-        return f"KV cache: {own}, {human(sizes[other], BYTES)} with {other}"
+        return f"KV cache {human(sizes[released[0]], BYTES)}, {_size(sizes, other)}"
     ends = sorted(sizes, key=lambda name: sizes[name])
     if len(sizes) > 2:
-        return f"KV cache: from {_size(sizes, ends[0])} to {_size(sizes, ends[-1])}"
-    return f"KV cache: {', '.join(_size(sizes, name) for name in sizes)}"
+        return f"KV cache from {_size(sizes, ends[0])} to {_size(sizes, ends[-1])}"
+    return f"KV cache {', '.join(_size(sizes, name) for name in sizes)}"
 
 
 def _size(sizes: Mapping[str, int], name: str) -> str:
-    return f"{human(sizes[name], BYTES)} for {name}"
+    return f"{human(sizes[name], BYTES)} with {name}"
 
 
 def _figures(report: Report) -> list[Figure]:

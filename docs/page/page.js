@@ -53,7 +53,7 @@ function worded(/** @type {string} */ text) {
   });
 }
 
-/** Returns the same without links, for the headline and for what is read aloud. */
+/** Returns the same without links, for the headline, for help, and for what is read aloud. */
 const spoken = (/** @type {string} */ text) => el("p", {}, ...worded(text)).textContent;
 
 /** Returns a link to the question of a command line, or its name if the page does not have it. */
@@ -249,7 +249,7 @@ function fields(option) {
 }
 
 function field(option, value, id) {
-  const about = el("p", { id: `about-${id}`, class: "about" }, ...worded(option.help));
+  const about = el("p", { id: `about-${id}`, class: "about" }, spoken(option.help));
   const common = { id, name: option.name, "aria-describedby": about.id };
   const label = el("label", { for: id }, option.label, " ", el("code", { "aria-hidden": "true" }, `--${option.name}`));
   if (option.kind === "flag") {
@@ -470,17 +470,24 @@ function ofLostFile(error) {
   return { error: `the file ${name} is not in the link, and this page no longer has it`, tip: "drop the file again, or choose it", is_model: true, is_lost: true };
 }
 
-/** Hides the answer, which is that of another question. */
-function hideAnswer() {
+/** Hides the answer, which is that of another question, and says in its place which fields are wrong. */
+function hideAnswer(/** @type {HTMLInputElement[]} */ fields) {
   $("#verdict").hidden = true;
   $("#details").hidden = true;
+  $("#none").hidden = false;
+  const links = fields.map((input) => el("a", { href: `#${input.id}`, onclick: (event) => focusField(event, input.id) }, labelOf(input)));
+  if (links.length) $("#none").replaceChildren("No answer: see the error in ", ...links.flatMap((link, i) => (i ? [" and ", link] : [link])), ".");
+  else $("#none").replaceChildren("No answer: see the error in the question.");
 }
+
+const labelOf = (/** @type {HTMLInputElement} */ input) => (input.labels[0].firstChild.textContent.split(",")[0]);
 
 function showErrors(errors) {
   clearErrors();
-  hideAnswer();
-  for (const { error, tip, is_model, is_lost, hub: name } of errors) {
-    const input = fieldOf(error, is_model || name);
+  const wrong = errors.map(({ error, is_model, hub: name }) => fieldOf(error, is_model || name));
+  hideAnswer(wrong.filter(Boolean));
+  for (const [i, { error, tip, is_lost, hub: name }] of errors.entries()) {
+    const input = wrong[i];
     const lines = el("p", { class: "error", id: `error-${input?.id ?? "page"}` }, "Error: ", ...worded(sentence(error)), " ", tip ? el("span", { class: "tip" }, "Tip: ", ...worded(sentence(tip))) : null);
     if (name) lines.append(" ", el("button", { type: "button", onclick: () => { hub.add(name); input?.focus(); isTyping = false; ask(); } }, "Read it from huggingface.co"));
     if (is_lost) lines.append(" ", el("button", { type: "button", onclick: () => $("#file").click() }, "Choose the file"));
@@ -517,7 +524,7 @@ function fieldOf(error, isModel) {
 /** Says what a link asks that is not here, in words and then in a link. */
 function showLinkError(words, ...then) {
   clearErrors();
-  hideAnswer();
+  hideAnswer([]);
   $("#errors").append(el("p", { class: "error" }, words, " ", el("span", { class: "tip" }, ...then)));
   say(`Error: ${$("#errors").textContent}`);
   working("answered");
@@ -539,6 +546,7 @@ function show(answer) {
   clearErrors();
   $("#verdict").hidden = false;
   $("#details").hidden = false;
+  $("#none").hidden = true;
   const headline = $("#headline");
   headline.className = answer.verdict ?? "";
   headline.textContent = spoken(answer.headline);

@@ -83,7 +83,7 @@ await check("the command line is copied", async () => {
 await check("an error is beside its field, and the answer to another question is gone", async () => {
   await page.fill("#gpu", "h1000");
   await settle();
-  expect(await text("#error-gpu"), /^Error: .*h1000.*Tip: .*the list of this field/);
+  expect(await text("#error-gpu"), /^Error: .*h1000.*Tip: .*The list of this field/);
   expect(await page.getAttribute("#gpu", "aria-invalid"), "true");
   expect(await page.locator("#verdict").isVisible(), false);
   expect(await page.locator("#details").isVisible(), false);
