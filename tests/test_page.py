@@ -300,6 +300,17 @@ def test_headline_has_changes_in_words() -> None:
     assert "With batch 1, 16 micro-batches per step, recompute activations, 8-bit Adam" in further
 
 
+@each(
+    ("model", "ends"),
+    [
+        ("llama2-70b", "2 GPUs are enough: tensor parallelism 2."),
+        ("llama3.1-405b", "16 GPUs are enough: tensor parallelism 8, 2 pipeline stages."),
+    ],
+)
+def test_headline_of_fit_says_once_how_many_gpus_are_enough(model: str, ends: str) -> None:
+    assert asked("fit", model, gpu="h100", context="4096")["headline"].endswith(ends)
+
+
 def test_warnings_are_not_among_the_notes() -> None:
     beyond = asked("kv", "gpt2", context="4096")
     (warning,) = beyond["warnings"]

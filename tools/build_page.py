@@ -163,9 +163,18 @@ def _option(command: str, option: Option) -> dict[str, Any]:
         "help": text,
         "default": default.rstrip("."),
         "kind": "text" if option.metavar else "flag" if option.is_flag else "switch",
-        "choices": option.metavar if option.metavar in ("DTYPE", "ENGINE", "GPU", "MODEL") else "",
+        "choices": _choices(option),
         "repeated": option.is_repeated,
     }
+
+
+def _choices(option: Option) -> str:
+    """Return the name of the list of an option's values; '' without one."""
+    if option.name == "--gpu":  # of plan, it takes several
+        return "GPU"
+    if option.metavar in ("DTYPE", "ENGINE", "MODEL"):
+        return option.metavar
+    return ""
 
 
 def build(target: Path, wheel: Path | None = None, *, source: str = "", docs: str = "") -> None:

@@ -234,10 +234,9 @@ def _answer(reply: Reply) -> dict[str, Any]:
         of_models = [head] if rest == "side by side" else [f"{head}, {rest}"]
         facts = [*answer.splitlines(), *of_models, *report.heading[1:]]
         answer = _compared(reply.result.rows)
-    headline = answer or head
     return {
         "verdict": report.verdict,
-        "headline": _CHANGES_IN_TEXT.sub(lambda found: change_in_words(found[0]), headline),
+        "headline": _headline(answer or head),
         "facts": facts,
         "bar": _bar(report) or _training_bar(report),
         "tables": [
@@ -259,6 +258,15 @@ def _answer(reply: Reply) -> dict[str, Any]:
             key=lambda note: not is_decisive(note),
         ),
     }
+
+
+def _headline(text: str) -> str:
+    """Return a headline with changes in words: '2 GPUs are enough: tensor parallelism 2.' for
+    '2 GPUs are enough: --gpus 2 --tp 2.'
+    """
+    words = _CHANGES_IN_TEXT.sub(lambda found: change_in_words(found[0]), text)
+    words = re.sub(r"(\d+ GPUs) are enough: \1\.", r"\1 are enough.", words)
+    return re.sub(r"(\d+ GPUs) are enough: \1, ", r"\1 are enough: ", words)
 
 
 def _compared(rows: Sequence[Mapping[str, Any]]) -> str:

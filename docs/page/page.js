@@ -259,7 +259,7 @@ function field(option, value, id) {
   const input =
     option.kind === "switch"
       ? el("select", common, ...[["", option.default || "default"], ["yes", "yes"], ["no", "no"]].map(([key, text]) => el("option", { value: key, selected: key === (value === "" ? "" : value ? "yes" : "no") }, text)))
-      : el("input", { ...common, value, list: option.choices || null, maxlength: MOST_LETTERS, placeholder: option.default, spellcheck: "false", autocapitalize: "off" });
+      : el("input", { ...common, value, list: option.choices || null, maxlength: MOST_LETTERS, placeholder: option.default || null, spellcheck: "false", autocapitalize: "off" });
   return el("div", { class: "field" }, label, input, about);
 }
 
