@@ -327,7 +327,7 @@ def test_fit_has_no_notes_about_bounds_that_are_not_shown() -> None:
 def test_headline_of_compare_is_one_line() -> None:
     compared = asked("compare", "llama2-70b", "gpt2")
     assert compared["headline"] == "KV cache 320 MiB with llama2-70b, 72 MiB with gpt2"
-    assert compared["facts"][0].startswith("gpt2 against llama2-70b: ")
+    assert "LLaMA-2 70B, GPT-2 (124M)" in compared["facts"]
     kinds = asked("compare", "llama2-70b")["headline"]
     assert kinds == "KV cache 1.25 GiB, 10.00 GiB with MHA"
 

@@ -32,7 +32,7 @@ function el(name, properties = {}, ...children) {
 const shortLabel = (/** @type {Option} */ option) => option.label.split(",")[0];
 const OPTIONS = /('attncalc [^']*'|(?<![\w/.'-])--?[a-z][\w-]*)/;
 /** An option, with its value if it has one, before another option: "--gpus 2 --tp 2", but not "--users or --rate". */
-const NEIGHBOURS = /(?<![\w/.'-])(--[a-z][\w-]*(?: (?!or |and |with )[^\s-]\S*)?) (?=--[a-z])/g;
+const NEIGHBOURS = /(?<![\w/.'-])(--[a-z][\w-]*(?: (?!or |and |with )[^\s-]\S*)?)(?<![,;:.(]) (?=--[a-z])/g;
 
 /** Returns the option of the question with this name, and whether the name says no to it: --no-prefix-caching. */
 function named(/** @type {string} */ name) {
@@ -84,7 +84,7 @@ function focusField(event, /** @type {string} */ name) {
 
 /** Opens what an element is folded in, and leaves a search that hides it. */
 function unfold(/** @type {HTMLElement} */ element) {
-  if (element.closest(".field[hidden]")) search("");
+  if (element.closest(".field[hidden]")) searchOptions("");
   for (let each = element; (each = each.parentElement.closest("details")); ) each.open = true;
 }
 
@@ -194,12 +194,12 @@ function searchField(common, rest) {
   const count = [common, ...rest].reduce((sum, group) => sum + group.options.length, 0);
   return el("div", { class: "field" },
     el("label", { for: "search" }, `Search these ${count} options`),
-    el("input", { id: "search", type: "search", autocomplete: "off", spellcheck: "false", oninput: (event) => search(event.target.value) }),
+    el("input", { id: "search", type: "search", autocomplete: "off", spellcheck: "false", oninput: (event) => searchOptions(event.target.value) }),
     el("p", { id: "found", class: "about" }));
 }
 
 /** Shows only the options whose label, name or help has these words. */
-function search(/** @type {string} */ text) {
+function searchOptions(/** @type {string} */ text) {
   $("#search").value = text;
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   let found = 0;
@@ -511,14 +511,23 @@ function clearErrors() {
   }
 }
 
+/** Letters of an error before its subject: "the option --gpu". */
+const BEFORE_SUBJECT = 20;
+
 /** The field that an error is about: the one whose option or value it names. */
 function fieldOf(error, isModel) {
+  return document.getElementById(isModel ? "model" : nameOfField(error));
+}
+
+function nameOfField(error) {
   const options = optionsOf(commandOf(question.command));
   const places = options.flatMap((option) => option.names.map((name) => [error.search(new RegExp(`(^|[^\\w-])${name}(?![\\w-])`)), option.name]));
   const [place, name] = places.filter(([at]) => at >= 0).sort((a, b) => a[0] - b[0])[0] ?? [];
-  const quoted = Object.entries(question.options).find(([, value]) => typeof value === "string" && error.includes(`'${value}'`))?.[0];
-  const id = isModel ? "model" : place !== undefined && place < 20 ? name : (quoted ?? name ?? (error.includes(question.models[0]) ? "model" : ""));
-  return id ? document.getElementById(id) : null;
+  if (place < BEFORE_SUBJECT) return name;
+  const quoted = Object.entries(question.options).find(([, value]) => typeof value === "string" && error.includes(`'${value}'`));
+  if (quoted) return quoted[0];
+  if (name) return name;
+  return error.includes(question.models[0]) ? "model" : "";
 }
 
 /** Says what a link asks that is not here, in words and then in a link. */

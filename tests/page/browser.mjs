@@ -353,6 +353,17 @@ await check("on a phone the verdict is below model, GPU and context", async () =
   }
 });
 
+await check("on a phone the verdict stays in sight while an option is typed", async () => {
+  await page.goto(`${home}?command=fit&model=qwen3-8b&gpu=h100`);
+  await answered();
+  await page.click("#more summary");
+  await page.fill("#weights-dtype", "fp8");
+  await settle();
+  await page.locator("#weights-dtype").evaluate((each) => each.scrollIntoView({ block: "end" }));
+  const top = await page.locator("#headline").evaluate((each) => each.getBoundingClientRect().top);
+  expect(Math.round(top), 0);
+});
+
 await check("a table that is wider than the phone fades out, and scrolls by keyboard", async () => {
   await page.goto(`${home}?command=compare&model=llama2-70b`);
   await answered();
