@@ -58,9 +58,16 @@ def fit_report(
 
 
 def answer_report(
-    answer: Answer, *, full: bool = False, roofline: bool = False, with_bounds: bool = True
+    answer: Answer,
+    *,
+    full: bool = False,
+    roofline: bool = False,
+    with_bounds: bool = True,
+    with_variants: bool = True,
 ) -> Report:
-    """Return the report of an answer, with options as in `fit_report`."""
+    """Return the report of an answer, with options as in `fit_report`; the bounds may leave out
+    other attention.
+    """
     result = answer.result
     resolved = answer.resolved
     figures = answer_figures(answer)
@@ -68,7 +75,7 @@ def answer_report(
     bar = _memory_bar(result)
     bounds = Section(())
     if with_bounds:
-        bounds = _bounds(answer)
+        bounds = _bounds(answer, with_variants)
     per_user = users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
     report = Report(
@@ -121,10 +128,10 @@ def _verdict_of_colour(result: FitResult) -> Verdict:
     return result.verdict
 
 
-def _bounds(answer: Answer) -> Section:
+def _bounds(answer: Answer, with_variants: bool) -> Section:
     from .roofline import roofline_section  # 3 ms with what it imports
 
-    return roofline_section(answer)
+    return roofline_section(answer, with_variants=with_variants)
 
 
 def _times(answer: Answer) -> tuple[str, ...]:
