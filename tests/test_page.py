@@ -318,6 +318,14 @@ def test_warnings_are_not_among_the_notes() -> None:
     assert warning not in beyond["notes"]
 
 
+def test_what_explains_a_table_is_below_it() -> None:
+    (legend,) = asked("compare", "llama2-70b")["legend"]
+    assert legend.startswith("* as released")
+    planned = asked("plan", "llama3.1-8b", gpu="h100", users="20")
+    assert [note.split(" ")[0] for note in planned["legend"]] == ["users:", "TTFT"]
+    assert not {*planned["legend"]} & {*planned["notes"]}
+
+
 def test_fit_has_no_notes_about_bounds_that_are_not_shown() -> None:
     notes = " ".join(asked("fit", "qwen3-8b", gpu="h100", context="8192")["notes"])
     assert "runtime memory" in notes

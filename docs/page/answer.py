@@ -252,12 +252,35 @@ def _answer(reply: Reply) -> dict[str, Any]:
             }
             for figure in _figures(report)
         ],
-        "warnings": [note for note in report.notes if note.startswith(ALERTS)],
-        "notes": sorted(
-            (note for note in report.notes if not note.startswith(ALERTS)),
-            key=lambda note: not is_decisive(note),
-        ),
+        **_notes(report),
     }
+
+
+def _notes(report: Report) -> dict[str, list[str]]:
+    """Return the notes: warnings, the legend of the tables, and the others, the most important
+    first.
+    """
+    warnings = []
+    legend = []
+    others = []
+    for note in report.notes:
+        if note.startswith(ALERTS):
+            warnings.append(note)
+        elif _is_legend(note, report):
+            legend.append(note)
+        else:
+            others.append(note)
+    others.sort(key=lambda note: not is_decisive(note))
+    return {"warnings": warnings, "legend": legend, "notes": others}
+
+
+def _is_legend(note: str, report: Report) -> bool:
+    """Return whether a note begins with a sign or a column of a table: '* as released', 'TTFT
+    (first token) ...'.
+    """
+    headers = {column.header for table in report.tables for column in table.columns}
+    name = re.split(r"[:,] | \(", note)[0]
+    return note.startswith("* ") or name in headers
 
 
 def _headline(text: str) -> str:

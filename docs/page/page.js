@@ -30,7 +30,7 @@ function el(name, properties = {}, ...children) {
 
 /** An option's label without its unit: "Context" of "Context, in tokens". */
 const shortLabel = (/** @type {Option} */ option) => option.label.split(",")[0];
-const OPTIONS = /('attncalc [^']*'|(?<![\w/.'-])--?[a-z][\w-]*)/;
+const OPTIONS = /('(?:attncalc|fit|kv|compare|plan|train) [^']*'|(?<![\w/.'-])--?[a-z][\w-]*)/;
 /** An option, with its value if it has one, before another option: "--gpus 2 --tp 2", but not "--users or --rate". */
 const NEIGHBOURS = /(?<![\w/.'-])(--[a-z][\w-]*(?: (?!or |and |with )[^\s-]\S*)?)(?<![,;:.(]) (?=--[a-z])/g;
 
@@ -58,7 +58,7 @@ const spoken = (/** @type {string} */ text) => el("p", {}, ...worded(text)).text
 
 /** Returns a link to the question of a command line, or its name if the page does not have it. */
 function commandLink(/** @type {string} */ line) {
-  const [, name, ...words] = line.split(" ");
+  const [name, ...words] = line.replace(/^attncalc /, "").split(" ");
   const command = commandOf(name);
   if (!command) return `${name} in a terminal`;
   const models = [];
@@ -66,13 +66,14 @@ function commandLink(/** @type {string} */ line) {
   while (words.length) {
     const word = words.shift();
     const option = optionsOf(command).find((each) => each.names.includes(word));
-    if (option) options[option.name] = option.kind === "text" ? words.shift() : true;
+    if (option) options[option.name] = option.kind === "text" ? (words.shift() ?? "") : true;
     else if (/^[A-Z]+$/.test(word)) models.push(...question.models); // MODEL
     else models.push(word);
   }
   const said = Object.entries(options).map(([key, value]) => `${shortLabel(optionsOf(command).find((each) => each.name === key))} ${value === true ? "" : value}`.trim());
   const title = [command.label, ...models].join(" ");
-  return el("a", { href: address({ command: name, models, options }), onclick: go }, said.length ? `${title}, ${said.join(", ")}` : title);
+  const asked = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== ""));
+  return el("a", { href: address({ command: name, models, options: asked }), onclick: go }, said.length ? `${title}, ${said.join(", ")}` : title);
 }
 
 function focusField(event, /** @type {string} */ name) {
@@ -565,6 +566,7 @@ function show(answer) {
   say([answer.headline, ...answer.warnings].map(spoken).join(" "));
   showBar(answer.bar);
   $("#tables").replaceChildren(...answer.tables.map((each) => table(each, "Results")));
+  $("#legend").replaceChildren(...answer.legend.map((note) => el("li", {}, ...worded(note))));
   showChanges(answer.changes);
   $("#lines").replaceChildren(...[["The same in a terminal", answer.command_line], ...answer.commands].map(copied));
   showFigures(answer.figures);

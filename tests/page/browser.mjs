@@ -333,11 +333,11 @@ await check("an option in a sentence leads to its field", async () => {
 });
 
 await check("texts have no words of the command line", async () => {
-  for (const query of ["?command=fit&model=qwen3-8b&gpu=h100&prompt=4K", "?command=fit&model=llama2-70b&gpu=h100", "?command=train&model=llama3.1-8b&gpu=h100", "?command=plan&model=gpt2", "?command=fit", "?command=kv&model=lama", "?command=fit&model=gpt2&engine=all", "?command=fit&gpu=h1000&model=gpt2"]) {
+  for (const query of ["?command=fit&model=qwen3-8b&gpu=h100&prompt=4K", "?command=fit&model=llama2-70b&gpu=h100", "?command=train&model=llama3.1-8b&gpu=h100", "?command=plan&model=gpt2", "?command=fit", "?command=kv&model=lama", "?command=fit&model=gpt2&engine=all", "?command=fit&gpu=h1000&model=gpt2", "?command=plan&model=llama3.1-8b&gpu=h100&users=20"]) {
     await page.goto(home + query);
     await answered();
     await page.evaluate(() => document.querySelectorAll("#more, #lines, code, #install, header, label").forEach((each) => each.remove()));
-    expect(await page.evaluate(() => document.querySelector("main").innerText.match(/--[a-z][\w-]*|attncalc [a-z]+|attncalc\.[a-z]+|context=\d+/g)?.join() ?? ""), "");
+    expect(await page.evaluate(() => document.querySelector("main").innerText.match(/--[a-z][\w-]*|'fit |attncalc [a-z]+|attncalc\.[a-z]+|context=\d+/g)?.join() ?? ""), "");
   }
 });
 
