@@ -73,7 +73,9 @@ function commandLink(/** @type {string} */ line) {
   const said = Object.entries(options).map(([key, value]) => `${shortLabel(optionsOf(command).find((each) => each.name === key))} ${value === true ? "" : value}`.trim());
   const title = [command.label, ...models].join(" ");
   const asked = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== ""));
-  return el("a", { href: address({ command: name, models, options: asked }), onclick: go }, said.length ? `${title}, ${said.join(", ")}` : title);
+  // the rest of the question stays
+  const to = address({ command: name, models: models.length ? models : question.models, options: { ...kept(name), ...asked } });
+  return el("a", { href: to, onclick: go }, said.length ? `${title}, ${said.join(", ")}` : title);
 }
 
 function focusField(event, /** @type {string} */ name) {
