@@ -2,7 +2,35 @@
 them apart.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Tip(str):
+    """A tip that the page and a call in Python say in other words; its text is the command line's.
+
+    Attributes:
+        page: The words of the page, which has fields and a list of their values.
+        python: The words of a call in Python.
+    """
+
+    def __new__(cls, terminal: str, page: str = "", python: str = "") -> Self:
+        tip = super().__new__(cls, terminal)
+        tip.page = page or terminal
+        tip.python = python or terminal
+        return tip
+
+    page: str
+    python: str
+
+    def after(self, hint: str) -> Tip:
+        """Return the tip behind a hint, which is the same everywhere: 'did you mean 'h200'? '."""
+        return Tip(hint + self, hint + self.page, hint + self.python)
 
 
 class AttncalcError(Exception):
@@ -10,7 +38,7 @@ class AttncalcError(Exception):
 
     Attributes:
         message: what is wrong, in one line.
-        tip: what to do about it, in one line.
+        tip: what to do about it, in one line; a Tip if not all say it in the same words.
         code: the exit code; 2 for a wrong input.
         further: other mistakes of the same file.
         printed: the message and the tip of the command line, if those of a call in Python name

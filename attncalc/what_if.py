@@ -15,7 +15,7 @@ from typing import Any
 
 from .attention import FULL, Attention, Cross, Grouped, Sliding, Span, Variant
 from .attention.grouped import kv_heads_tip
-from .errors import AttncalcError
+from .errors import AttncalcError, Tip
 from .mlp import Mlp
 from .model import MAX_LAYERS, Layers, ModelSpec, Stack
 from .units import count, truncate
@@ -416,11 +416,18 @@ def _with_layers_of(stack: Stack, layers: Sequence[Layers]) -> Stack:
     return dataclasses.replace(stack, layers=groups)
 
 
+_SIZES_EXAMPLE = "--layers 32 --heads 32 --kv-heads 8 --head-dim 128"
+
+
 def no_model() -> AttncalcError:
     return AttncalcError(
         "a model is required",
-        "'attncalc presets' lists names; or give sizes: --layers 32 --heads 32 --kv-heads 8 "
-        "--head-dim 128",
+        Tip(
+            f"'attncalc presets' lists names; or give sizes: {_SIZES_EXAMPLE}",
+            page="choose one from the list, drop a config.json here, or give sizes: "
+            f"{_SIZES_EXAMPLE}",
+            python=f"attncalc.preset_names() lists names; or give sizes: {_SIZES_EXAMPLE}",
+        ),
     )
 
 

@@ -17,10 +17,13 @@ PATIENCE = 300
 
 
 def built_site(factory: pytest.TempPathFactory) -> Path:
-    """Return the folder with the page, which the first worker of pytest that needs it builds.
+    """Return the folder with the page, which the first worker of pytest that needs it builds, or
+    the one that ATTNCALC_PAGE_SITE names.
 
     Skips the test without node or npm, or if npm cannot install what the page is made of.
     """
+    if "ATTNCALC_PAGE_SITE" in os.environ:
+        return REPOSITORY / os.environ["ATTNCALC_PAGE_SITE"]
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed: the page cannot be built")

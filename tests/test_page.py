@@ -14,6 +14,7 @@ import pytest
 from asking import REPOSITORY, Ask, of_questions
 from tables import each
 
+from attncalc import AttncalcError, fit
 from attncalc.cli.declared import command_of
 from attncalc.options import COUNT, Count, Option
 from attncalc.questions import QUESTIONS, kv
@@ -75,6 +76,7 @@ def test_new_option_appears_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None
     )
     assert shown == {
         "name": "new",
+        "label": "New",
         "names": ["--new"],
         "help": "Something new.",
         "default": "7",
@@ -82,6 +84,28 @@ def test_new_option_appears_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None
         "choices": "",
         "repeated": False,
     }
+
+
+def test_each_option_of_the_form_has_a_label_in_words() -> None:
+    commands = build_page.form()["commands"]
+    names = {
+        option["name"]
+        for command in commands
+        for group in command["groups"]
+        for option in group["options"]
+    }
+    assert {*build_page.WORDS["labels"]} == names
+    described = {*build_page.WORDS["help"]}
+    assert described <= {f"{command['name']} {name}" for command in commands for name in names}
+
+
+def test_form_has_links_only_if_they_are_given() -> None:
+    assert (build_page.form()["source"], build_page.form()["docs"]) == ("", "")
+    form = build_page.form("https://example.org/attncalc", "https://example.org/docs")
+    assert (form["source"], form["docs"]) == (
+        "https://example.org/attncalc",
+        "https://example.org/docs",
+    )
 
 
 # Answers
@@ -142,10 +166,8 @@ def test_command_line_gives_the_same_json(
 @each(
     ("command", "models", "options"),
     [
-        ("kv", ["no-such-model"], {}),
         ("kv", ["gpt2"], {"context": "abc"}),
         ("kv", ["gpt2"], {"attention": "gqa:7"}),
-        ("fit", ["gpt2"], {"gpu": "h1000"}),
         ("fit", ["gpt2"], {"kv_memory": "1GiB", "weights_dtype": "int5"}),
         ("fit", ["gpt2"], {"engine": "all"}),
         ("compare", ["gpt2", "bert-base"], {"attention": ["mqa"]}),
@@ -165,6 +187,33 @@ def test_error_is_that_of_the_command_line(
     (error,) = asked(command, *models, **options)["errors"]
     assert printed.code == 2
     assert printed.err == f"error: {error['error']}\n  tip: {error['tip']}\n"
+
+
+@each(
+    ("command", "options", "tip"),
+    [
+        ("kv", {}, "The list of this field has them all; or drop a config.json, GGUF or YAML"),
+        ("fit", {"gpu": "h100"}, "The list of this field has them all; or drop a config.json"),
+    ],
+)
+def test_a_tip_about_names_is_in_the_words_of_the_page(
+    command: str, options: dict[str, str], tip: str
+) -> None:
+    (error,) = asked(command, "no-such-model", **options)["errors"]
+    assert error["tip"].startswith(tip)
+
+
+@each(
+    ("model", "gpu", "tip"),
+    [
+        ("lama2-70b", "h100", "did you mean 'llama2-70b'? attncalc.preset_names() lists them all"),
+        ("gpt2", "h1000", "did you mean 'h100'? attncalc.gpu_names() lists them all"),
+    ],
+)
+def test_a_tip_about_names_is_in_the_words_of_python(model: str, gpu: str, tip: str) -> None:
+    with pytest.raises(AttncalcError) as raised:
+        fit(model, gpu=gpu)
+    assert raised.value.tip.startswith(tip)
 
 
 @pytest.mark.parametrize("command", [name for name, listed in QUESTIONS.items() if listed.on_page])
@@ -229,6 +278,100 @@ def test_each_change_is_options_of_the_command() -> None:
     assert {
         word for change in changes for word in change["flag"].split() if word.startswith("--")
     } <= names
+
+
+@each(
+    ("flag", "words"),
+    [
+        ("--gpus 4 --zero 3", "4 GPUs, ZeRO 3"),
+        ("--optimizer adam8bit --no-master-weights", "8-bit Adam, no fp32 master weights"),
+        ("-b 2 --gradient-accumulation 4", "batch 2, 4 micro-batches per step"),
+        ("--new-option {}", "--new-option {}"),
+    ],
+)
+def test_a_change_of_training_is_in_words(flag: str, words: str) -> None:
+    assert answer.change_in_words(flag) == words
+
+
+def test_headline_has_changes_in_words() -> None:
+    headline = asked("train", "llama3.1-8b", gpu="h100")["headline"]
+    assert headline.startswith("DOES NOT FIT on one GPU. 4 are enough: 4 GPUs, ZeRO 3 needs ")
+    further = asked("train", "llama3.1-8b", gpu="h100", batch="16", context="8K")["headline"]
+    assert "With batch 1, 16 micro-batches per step, recompute activations, 8-bit Adam" in further
+
+
+@each(
+    ("model", "ends"),
+    [
+        ("llama2-70b", "2 GPUs are enough: tensor parallelism 2."),
+        ("llama3.1-405b", "16 GPUs are enough: tensor parallelism 8, 2 pipeline stages."),
+    ],
+)
+def test_headline_of_fit_says_once_how_many_gpus_are_enough(model: str, ends: str) -> None:
+    assert asked("fit", model, gpu="h100", context="4096")["headline"].endswith(ends)
+
+
+def test_warnings_are_not_among_the_notes() -> None:
+    beyond = asked("kv", "gpt2", context="4096")
+    (warning,) = beyond["warnings"]
+    assert warning.startswith("warning: context 4,096 is beyond ")
+    assert warning not in beyond["notes"]
+
+
+def test_what_explains_a_table_is_below_it() -> None:
+    (legend,) = asked("compare", "llama2-70b")["legend"]
+    assert legend.startswith("* as released")
+    planned = asked("plan", "llama3.1-8b", gpu="h100", users="20")
+    assert [note.split(" ")[0] for note in planned["legend"]] == ["users:", "TTFT"]
+    assert not {*planned["legend"]} & {*planned["notes"]}
+
+
+def test_fit_has_no_notes_about_bounds_that_are_not_shown() -> None:
+    notes = " ".join(asked("fit", "qwen3-8b", gpu="h100", context="8192")["notes"])
+    assert "runtime memory" in notes
+    assert "Bounds, not estimates" not in notes
+
+
+def test_headline_of_compare_is_one_line() -> None:
+    compared = asked("compare", "llama2-70b", "gpt2")
+    assert compared["headline"] == "KV cache 320 MiB with llama2-70b, 72 MiB with gpt2"
+    assert "LLaMA-2 70B, GPT-2 (124M)" in compared["facts"]
+    kinds = asked("compare", "llama2-70b")["headline"]
+    assert kinds == "KV cache 1.25 GiB, 10.00 GiB with MHA"
+
+
+@each(
+    ("gpu", "error"),
+    [
+        ("local", "--gpu local: a page cannot see the GPU of this machine"),
+        ("cpu", "--gpu cpu: a page cannot see the memory of this machine"),
+    ],
+)
+def test_a_page_does_not_answer_about_the_machine_that_shows_it(gpu: str, error: str) -> None:
+    assert asked("fit", "gpt2", gpu=gpu)["errors"][0]["error"] == error
+    if gpu == "cpu":
+        assert "errors" not in asked("fit", "gpt2", gpu=gpu, ram="32GB")
+
+
+def test_a_prompt_without_an_output_has_the_output_of_plan() -> None:
+    of_fit = asked("fit", "qwen3-8b", gpu="h100", prompt="4K")
+    of_plan = asked("plan", "qwen3-8b", gpu="h100", users="9", prompt="4K")
+    assert "(4,096 + 1,024 tokens)" in of_fit["headline"]
+    assert "4,096 + 1,024 tokens" in of_plan["facts"][-1]
+
+
+def test_compare_draws_a_line_per_kind_up_to_the_models_maximum() -> None:
+    asked("compare", "llama2-70b")
+    curve = json.loads(answer.curve())
+    kinds = [series["label"] for series in curve["series"]]
+    assert kinds == ["MHA", "GQA-32", "GQA-16", "GQA-8", "GQA-4", "GQA-2", "MQA"]
+    assert curve["longest"] == curve["series"][0]["points"][-1]["x"]
+
+
+def test_each_models_line_ends_at_its_maximum() -> None:
+    asked("compare", "llama2-70b", "gpt2")
+    of_llama, of_gpt2 = json.loads(answer.curve())["series"]
+    assert len(of_llama["points"]) == len(of_gpt2["points"]) + 2  # 2K and 4K
 
 
 def test_figure_is_explained_by_its_formula() -> None:

@@ -1,10 +1,14 @@
-"""The page in a real browser: questions, links, files, the hub, errors, and without a network."""
+"""The page in a real browser: questions, links, files, the hub, errors, and without a network; its
+accessibility, and the time that it takes.
+"""
 
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from page_site import built_site
@@ -53,29 +57,56 @@ def llama_70b_header(path: Path) -> Path:
     )
 
 
-def test_page_in_a_browser(tmp_path_factory: pytest.TempPathFactory) -> None:
-    browser = next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
+# Budgets, in milliseconds: from nothing to the first answer, and of an answer while typing.
+FIRST_ANSWER = 2500
+TYPING = 80
+# What the loop of budget.mjs takes on two quiet cores, in milliseconds. A machine that takes longer
+# gets as much more time.
+LOOP = 40
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Return a function that runs a script of tests/page with the built page in Chromium, and
+    returns what it prints.
+    """
+    browsers = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    browser = next(filter(None, browsers), None)
     if browser is None:
         pytest.skip("there is no Chromium: Debian's package is chromium")
     site = built_site(tmp_path_factory)
+    driver = import_module("build_page").installed() / "playwright-core/index.js"
+
+    def run(script: str, *further: str) -> Any:
+        path = Path(__file__).parent / "page" / script
+        done = subprocess.run(
+            ["node", str(path), str(site), str(driver), browser, *further],
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+            timeout=400,
+        )
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_page_in_a_browser(
+    run: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     gguf = llama_70b_header(tmp_path_factory.mktemp("gguf") / "llama-70b.gguf")
     assert gguf.stat().st_size > 38e9
-    driver = import_module("build_page").installed() / "playwright-core/index.js"
-    answered = subprocess.run(
-        [
-            "node",
-            str(Path(__file__).parent / "page/browser.mjs"),
-            str(site),
-            str(driver),
-            browser,
-            str(gguf),
-        ],
-        capture_output=True,
-        encoding="utf-8",
-        check=True,
-        timeout=300,
-    )
-    wrong = {name: problem for name, problem in json.loads(answered.stdout).items() if problem}
+    found = run("browser.mjs", str(gguf))
+    wrong = {name: problem for name, problem in found.items() if problem}
     assert wrong == {}
+
+
+def test_axe_finds_nothing_at_three_widths_light_and_dark(run: Callable[..., Any]) -> None:
+    axe = import_module("build_page").installed() / "axe-core/axe.min.js"
+    assert run("accessible.mjs", str(axe)) == []
+
+
+def test_first_answer_and_typing_are_within_their_budget(run: Callable[..., Any]) -> None:
+    took = run("budget.mjs")
+    assert took["first"] <= FIRST_ANSWER * max(1, took["loop"] / LOOP), took
+    assert took["typing"] <= TYPING * max(1, took["typing_loop"] / LOOP), took

@@ -37,23 +37,32 @@ OWN = {
     "mlp": "gated",
     "d_ff": 128,
 }
+
+
+def _has_command(name: str) -> bool:
+    """Return whether the page has a question's folder, and the command line its own command."""
+    folder = f"attncalc/questions/{name}/__init__.py"
+    is_there = re.match(import_module("build_page").NOT_IN_PAGE, folder) is None
+    return is_there and bool(declared(name).command)
+
+
 # What the package imports and the page lacks: other formats of files, the hub's sockets, a
-# terminal with the questions' commands, and records.
+# terminal, and several processes for a sweep.
 NOT_ON_PAGE = {
     "attncalc.cli",
-    *(f"attncalc.questions.{name}.command" for name in QUESTIONS if declared(name).command),
-    "attncalc.show.plot.picture",
+    *(f"attncalc.questions.{name}.command" for name in QUESTIONS if _has_command(name)),
+    "attncalc.questions.sweep.parallel",
+    "attncalc.show.html",
+    "attncalc.show.terminal",
     "html",
     "http.client",
-    "pyarrow",
-    "pyarrow.parquet",
     "rich.console",
     "rich.progress",
-    "rich.text",
     "ssl",
     "typing_extensions",
-    "xlsxwriter",
 }
+# Bytes over the wire that the page may have.
+MOST_BYTES = 6_500_000
 CALLS: dict[str, Any] = {"fit": fit, "kv": kv_cache, "compare": compare}
 
 
@@ -101,6 +110,11 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         return json.loads(done.stdout)
 
     return run
+
+
+def test_page_is_within_its_budget_of_bytes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    sizes = import_module("build_page").wire_bytes(built_site(tmp_path_factory))
+    assert sum(sizes.values()) <= MOST_BYTES, sizes
 
 
 def test_json_is_that_of_the_command_line(

@@ -107,12 +107,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         for name in ("gpus", "tp", "pp", "dcp", "dp", "attn_dp")
     ),
     ({"gpus": -1}, "--gpus is -1, and must be at least 1", "give --gpus 1 or more"),
-    (
-        {"gpu": None},
-        "--gpu or --kv-memory is required",
-        "give one of them, as --gpu h100-80gb; attncalc.vram(model) returns the memory that is "
-        "needed",
-    ),
+    ({"gpu": None}, "--gpu or --kv-memory is required", "give one of them, as --gpu h100-80gb"),
     *(
         (
             {"kv_memory": 2**30, name: value},

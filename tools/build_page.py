@@ -39,27 +39,39 @@ PAGE = ROOT / "docs" / "page"
 # Where npm installs, outside of the pages that tests read.
 NPM = ROOT / "build" / "page"
 OWN = ("index.html", "style.css", "page.js", "worker.js", "unpack.js", "sw.js", "icon.svg")
-# The options that are asked first. The common ones follow, up to MOST_FIRST in all, and the rest
-# unfolds.
+# The options beside the model, up to MOST_FIRST of them. The rest is folded: these first, up to
+# MOST_COMMON with the common ones of the command.
 FIRST = (
     "gpu",
-    "gpus",
+    "users",
     "context",
     "batch",
-    "users",
+    "gpus",
     "prompt",
     "output-len",
     "kv-dtype",
     "weights-dtype",
 )
-MOST_FIRST = 8
+MOST_FIRST = 2
+MOST_COMMON = 6
+# What the page calls commands and options, and its own help where that of the command line is about
+# the command line.
+WORDS = json.loads((PAGE / "words.json").read_text(encoding="utf-8"))
 # Characters of a default that a field has room for.
 LONGEST_DEFAULT = 22
 PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm")
-# The command line needs typer, verify torch, pictures matplotlib and the server its SDK.
+# The command line needs typer, verify torch, pictures matplotlib and the server its SDK. The page
+# reads no log and no launch command, lists no terms, GPUs or presets, and writes no file.
 NOT_IN_PAGE = (
-    r"attncalc/(cli|mcp|skills|verify|show/plot/picture)/|attncalc/questions/\w+/\w*command\.py"
-    r"|attncalc/questions/verify/(engine_|class_run|machine)|attncalc-"
+    r"attncalc/(cli|mcp|skills|verify|logs|show/plot/picture)/"
+    r"|attncalc/questions/\w+/(\w*command|pasted)\.py"
+    r"|attncalc/questions/(verify|explain|gpus|presets|schema)/"
+    r"|attncalc/questions/fit/(launch_\w+|log_report)\.py"
+    r"|attncalc/questions/train/recipes\."
+    r"|attncalc/questions/sweep/(picture|parallel)\.py"
+    r"|attncalc/questions/(log_content|pasted_words)\.py"
+    r"|attncalc/show/(csv|draw|html|latex|markdown|parquet|terminal|tsv|xlsx)\.py"
+    r"|attncalc-"
 )
 # Modules of Python that a page has no use for, and character sets beside Unicode: a third of the
 # bytes.
@@ -77,11 +89,20 @@ NOT_IN_STDLIB = (
 )
 
 
-def form() -> dict[str, Any]:
-    """Return what the form has: its commands with their options, models and GPUs."""
+def form(source: str = "", docs: str = "") -> dict[str, Any]:
+    """Return what the form has: its commands with their options, models, GPUs and links.
+
+    Args:
+        source: The address of the repository; '' for no link to it.
+        docs: The address of the documentation; '' for no link to it.
+    """
     places = {listed.on_page: name for name, listed in QUESTIONS.items() if listed.on_page}
     return {
         "version": __version__,
+        "source": source,
+        "docs": docs,
+        # commands of the terminal only
+        "others": [name for name, listed in QUESTIONS.items() if not listed.on_page],
         "commands": [_command(places[place]) for place in sorted(places)],
         "choices": {
             "MODEL": [[name, _title("models", name)] for name in preset_names()],
@@ -107,45 +128,65 @@ def _command(name: str) -> dict[str, Any]:
     app = command_of(declared(name))
     callback = app.registered_commands[0].callback
     params = typer.main.get_command(app).params
-    options = {parameter: _option(option) for parameter, option in callback.declared.items()}
+    options = {parameter: _option(name, option) for parameter, option in callback.declared.items()}
     common = [each for parameter, each in options.items() if parameter not in callback.rare]
     common.sort(key=lambda each: FIRST.index(each["name"]) if each["name"] in FIRST else len(FIRST))
-    first = common[:MOST_FIRST]
-    groups: dict[str, list[dict[str, Any]]] = {"": first}
+    shown = common[: MOST_FIRST + MOST_COMMON]
+    groups: dict[str, list[dict[str, Any]]] = {"": shown[:MOST_FIRST], "Common": shown[MOST_FIRST:]}
     for parameter, each in options.items():
-        if each not in first:
+        if each not in shown:
             groups.setdefault(callback.headings.get(parameter, "Options"), []).append(each)
     return {
         "name": name,
+        "label": WORDS["commands"].get(name, name),
         "help": QUESTIONS[name].help,
         "many": any(param.param_type_name == "argument" and param.nargs == -1 for param in params),
         "groups": [{"title": title, "options": listed} for title, listed in groups.items()],
     }
 
 
-def _option(option: Option) -> dict[str, Any]:
+def _option(command: str, option: Option) -> dict[str, Any]:
     """Return an option as a field of the form, which shows a short default inside. Help ends with
     it.
     """
-    text, _, default = option.help.partition(" Default: ")
+    name = option.name.lstrip("-")
+    described = WORDS["help"].get(f"{command} {name}", option.help)
+    text, _, default = described.partition(" Default: ")
     if len(default) > LONGEST_DEFAULT:
-        text = option.help
+        text = described
         default = ""
-    names = [part for name in (*option.names, *option.also) for part in name.split("/")]
+    names = [part for each in (*option.names, *option.also) for part in each.split("/")]
     return {
-        "name": option.name.lstrip("-"),
+        "name": name,
+        "label": WORDS["labels"].get(name, name.replace("-", " ").capitalize()),
         "names": names,
         "help": text,
         "default": default.rstrip("."),
         "kind": "text" if option.metavar else "flag" if option.is_flag else "switch",
-        "choices": option.metavar if option.metavar in ("DTYPE", "ENGINE", "GPU", "MODEL") else "",
+        "choices": _choices(option),
         "repeated": option.is_repeated,
     }
 
 
-def build(target: Path, wheel: Path | None = None) -> None:
-    """Write the page into a folder, which it creates. Raises CalledProcessError if npm or node
-    fails.
+def _choices(option: Option) -> str:
+    """Return the name of the list of an option's values; '' without one."""
+    if option.name == "--gpu":  # of plan, it takes several
+        return "GPU"
+    if option.metavar in ("DTYPE", "ENGINE", "MODEL"):
+        return option.metavar
+    return ""
+
+
+def build(target: Path, wheel: Path | None = None, *, source: str = "", docs: str = "") -> None:
+    """Write the page into a folder, which it creates.
+
+    Args:
+        target: The folder.
+        wheel: The wheel of attncalc; by default one is built.
+        source: As in `form`.
+        docs: As in `form`.
+
+    Raises CalledProcessError if npm or node fails.
     """
     runtime = target / "pyodide"
     runtime.mkdir(parents=True, exist_ok=True)
@@ -166,7 +207,8 @@ def build(target: Path, wheel: Path | None = None) -> None:
     )
     for name in OWN:
         shutil.copy(PAGE / name, target)
-    (target / "form.json").write_text(json.dumps(form(), separators=(",", ":")), encoding="utf-8")
+    text = json.dumps(form(source, docs), separators=(",", ":"))
+    (target / "form.json").write_text(text, encoding="utf-8")
     # The page itself does not need the schemas, so they are not kept for use without a network.
     shutil.rmtree(target / "schemas", ignore_errors=True)
     files = sorted(
@@ -277,8 +319,14 @@ def main() -> None:
         "-o", "--output", type=Path, required=True, help="The folder, which is created."
     )
     parser.add_argument("--wheel", type=Path, help="A wheel of attncalc; by default one is built.")
+    parser.add_argument(
+        "--source", default="", help="The address of the repository, which the page then links."
+    )
+    parser.add_argument(
+        "--docs", default="", help="The address of the documentation, which the page then links."
+    )
     options = parser.parse_args()
-    build(options.output, options.wheel)
+    build(options.output, options.wheel, source=options.source, docs=options.docs)
     sizes = wire_bytes(options.output)
     for name, size in sizes.items():
         sys.stdout.write(f"{size:>10,}  {name}\n")

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttncalcError, NetworkError, NoSuchModelError
+from ..errors import AttncalcError, NetworkError, NoSuchModelError, Tip
 from ..model import ModelSpec
 from ..records import NamedTuple
 from ..units import truncate
@@ -52,9 +52,14 @@ _QUANTIZATION_FILES = {
     "quant_config.json": "awq",
 }
 
-_TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
-_FILE_TIP = (
-    "a model is a config.json, a .gguf or a .yaml file: 'attncalc presets show gpt2' prints one"
+_TIP = Tip(
+    "'attncalc presets' lists them all; a path to a .yaml or config.json works too",
+    page="The list of this field has them all; or drop a config.json, GGUF or YAML file here",
+    python="attncalc.preset_names() lists them all; a path to a .yaml or config.json works too",
+)
+_FILE_TIP = Tip(
+    "a model is a config.json, a .gguf or a .yaml file: 'attncalc presets show gpt2' prints one",
+    page="a model is a config.json, a .gguf or a .yaml file",
 )
 _JSON_TIP = "a config.json is one JSON object, as transformers' save_pretrained writes it"
 
@@ -473,7 +478,7 @@ def _repository_source(model: str) -> Source:
         if reasons:
             raise NoSuchModelError(f"'{truncate(model)}' is not supported: {reasons[-1]}", _TIP)
         raise NoSuchModelError(
-            f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}"
+            f"no preset named '{truncate(model)}', and no such file", _TIP.after(hint(model))
         )
     whole = _with_own_config(model, repository)
     preset = preset_of(whole.name) if str(whole) == whole.name else None

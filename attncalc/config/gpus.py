@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttncalcError, BadValueError, CannotCheckError, did_you_mean
+from ..errors import AttncalcError, BadValueError, CannotCheckError, Tip, did_you_mean
 from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu, MeasuredStart
 from ..units import BYTES, GIB, MIB, human, parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
@@ -26,7 +26,11 @@ LIMIT = 1 << 16
 # The names of the host as a device, and of this machine's GPUs.
 CPU = "cpu"
 LOCAL = "local"
-_TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
+_TIP = Tip(
+    "'attncalc gpus' lists them all; a path to a .yaml works too",
+    page="The list of this field has them all",
+    python="attncalc.gpu_names() lists them all; a path to a .yaml works too",
+)
 _BY_MEMORY = "give its memory, as --gpu 24GB; "
 _NOT_LOCAL = (
     "give its name or its memory, as --gpu rtx-4090 or --gpu 12GB; --gpu cpu computes without a GPU"
@@ -180,7 +184,7 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
             f"name it .yaml; {LOCAL} asks nvidia-smi itself",
         )
     raise BadValueError(
-        f"no GPU named '{truncate(text)}', and no such file", f"{_hint(text) or _BY_MEMORY}{_TIP}"
+        f"no GPU named '{truncate(text)}', and no such file", _TIP.after(_hint(text) or _BY_MEMORY)
     )
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from ..errors import AttncalcError, nearest
+from ..errors import AttncalcError, Tip, nearest
 from ..model import plural
 from ..options import options_of
 from ..units import truncate
@@ -170,7 +170,7 @@ def errors_in_python() -> Iterator[None]:
         for one in (error, *error.further):
             one.printed = one.printed or (one.message, one.tip)
             one.message = in_python(one.message)
-            one.tip = in_python(one.tip)
+            one.tip = in_python(one.tip.python if isinstance(one.tip, Tip) else one.tip)
         raise
 
 

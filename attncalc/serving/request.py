@@ -17,7 +17,7 @@ from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
 from ..engines.base import DraftModel, EngineArgs, Limits
 from ..engines.engine import Engine, Refusal
 from ..engines.launch import is_released
-from ..errors import AttncalcError, clash, is_valid, known_tip
+from ..errors import AttncalcError, Tip, clash, is_valid, known_tip
 from ..ggml import FILE_TYPES, WIDE_TYPES
 from ..hardware import Gpu, MeasuredStart
 from ..model import ModelSpec
@@ -1030,8 +1030,11 @@ def _check_devices(request: FitRequest) -> None:
     if request.kv_memory is None and request.gpu is None:
         raise AttncalcError(
             "--gpu or --kv-memory is required",
-            "give one of them, as --gpu h100-80gb; attncalc.vram(model) returns the memory that "
-            "is needed",
+            Tip(
+                "give one of them, as --gpu h100-80gb",
+                python="give one of them, as --gpu h100-80gb; attncalc.vram(model) returns the "
+                "memory that is needed",
+            ),
         )
     if request.kv_memory is None:
         return

@@ -7,6 +7,7 @@ It runs in the browser, in a worker, with the wheel beside it. Each function tak
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from hub import AsksHubError, allow
 
 from attncalc.config import ModelLike
-from attncalc.errors import AttncalcError, NoSuchModelError
+from attncalc.errors import AttncalcError, BadValueError, NoSuchModelError, Tip
 from attncalc.model import plural
 from attncalc.options import options_of, parsed
 from attncalc.questions.arguments import UnknownArgumentError, takes
@@ -23,7 +24,7 @@ from attncalc.questions.options import WhatIfOptions
 from attncalc.questions.question import Answered, HasReport, declared
 from attncalc.questions.question import Question as Declared
 from attncalc.show.bar import gib_range
-from attncalc.show.notes import is_decisive
+from attncalc.show.notes import ALERTS, is_decisive
 from attncalc.show.report import Figure, Report, Table
 from attncalc.units import BYTES, human, long_option
 from attncalc.what_if import SIZES, model_of_sizes
@@ -89,6 +90,7 @@ class Question(NamedTuple):
         allow(self.hub)
         models = self.given
         options = self.arguments
+        _check_machine(options)
         question = declared(self.command)
         if not models and not (question.lists_models and "gpu" in options):
             raise NoSuchModelError(
@@ -96,11 +98,28 @@ class Question(NamedTuple):
             )
         if len(models) > 1 and not question.takes_models:
             raise AttncalcError(
-                f"{self.command} takes one model, not {len(models)}", "'compare' takes several"
+                f"{self.command} takes one model, not {len(models)}",
+                f"'attncalc compare {shlex.join(self.models)}' takes several",
             )
         if question.on_page is not None:
             return question.on_page(models, options, is_screen=is_screen)
         return _about_one_model(question, models[0], options)
+
+
+def _check_machine(options: Mapping[str, Any]) -> None:
+    """Raise AttncalcError if the question is about the reader's machine, which a page does not
+    see.
+    """
+    gpus = str(options.get("gpu", "")).lower().split(",")
+    if "local" in gpus:
+        raise BadValueError(
+            "--gpu local: a page cannot see the GPU of this machine",
+            "give its name or its memory, as rtx-4090 or 12GB",
+        )
+    if "cpu" in gpus and "ram" not in options:
+        raise BadValueError(
+            "--gpu cpu: a page cannot see the memory of this machine", "give it as --ram 32GB"
+        )
 
 
 def _about_one_model(asked: Declared, model: ModelLike, options: Mapping[str, Any]) -> HasReport:
@@ -125,7 +144,7 @@ class Reply:
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self.result = question.result(is_screen=True)
+        self.result: Any = question.result(is_screen=True)
         self.report: Report = self.result.report
 
 
@@ -142,7 +161,7 @@ def ask(question: str) -> str:
         return json.dumps(
             {"errors": [_error(each) for each in (error, *getattr(error, "further", ()))]}
         )
-    return json.dumps({**_answer(reply.report), "command_line": asked.command_line})
+    return json.dumps({**_answer(reply), "command_line": asked.command_line})
 
 
 def document(question: str) -> str:
@@ -182,6 +201,8 @@ def _error(error: BaseException) -> dict[str, Any]:
         }
     if isinstance(error, AttncalcError):
         message, tip = error.printed or (error.message, error.tip)
+        if isinstance(tip, Tip):
+            tip = tip.page
         return {"error": message, "tip": tip, "is_model": isinstance(error, NoSuchModelError)}
     if isinstance(error, AsksHubError):
         return {
@@ -189,23 +210,34 @@ def _error(error: BaseException) -> dict[str, Any]:
             "tip": "read it from the hub, or drop its config.json",
             "hub": str(error),
         }
+    if isinstance(error, ModuleNotFoundError):
+        return {
+            "error": f"this page has no {error.name}, which this question or file needs",
+            "tip": "ask attncalc in a terminal",
+        }
     return {
         "error": f"this is a bug in attncalc: {type(error).__name__}: {error}"[:200],
         "tip": "please report it with the address of this page",
     }
 
 
-def _answer(report: Report) -> dict[str, Any]:
+def _answer(reply: Reply) -> dict[str, Any]:
+    report = reply.report
     head, _, rest = report.heading[0].partition("  ")
     first = next((figure for figure in report.figures if figure.quantity is not None), None)
     is_first_row = first and report.tables and report.tables[0].rows[0][0] == first.label
-    answer = report.answer or (
-        f"{first.label} {first.human}" if first and is_first_row and not report.verdict else ""
-    )
+    answer = report.answer
+    if not answer and first and is_first_row and not report.verdict:
+        answer = f"{first.label} {first.human}"
+    facts = [", ".join(filter(None, (head if answer else "", rest))), *report.heading[1:]]
+    if report.command == "compare":  # its answer is several sentences
+        of_models = [head] if rest == "side by side" else [f"{head}, {rest}"]
+        facts = [*answer.splitlines(), *of_models, *report.heading[1:]]
+        answer = _compared(reply.result.rows)
     return {
         "verdict": report.verdict,
-        "headline": answer or head,
-        "facts": [", ".join(filter(None, (head if answer else "", rest))), *report.heading[1:]],
+        "headline": _headline(answer or head),
+        "facts": facts,
         "bar": _bar(report) or _training_bar(report),
         "tables": [
             _table(table) for table in report.tables if not table.code and not _lists_changes(table)
@@ -220,8 +252,64 @@ def _answer(report: Report) -> dict[str, Any]:
             }
             for figure in _figures(report)
         ],
-        "notes": sorted(report.notes, key=lambda note: not is_decisive(note)),
+        **_notes(report),
     }
+
+
+def _notes(report: Report) -> dict[str, list[str]]:
+    """Return the notes: warnings, the legend of the tables, and the others, the most important
+    first.
+    """
+    warnings = []
+    legend = []
+    others = []
+    for note in report.notes:
+        if note.startswith(ALERTS):
+            warnings.append(note)
+        elif _is_legend(note, report):
+            legend.append(note)
+        else:
+            others.append(note)
+    others.sort(key=lambda note: not is_decisive(note))
+    return {"warnings": warnings, "legend": legend, "notes": others}
+
+
+def _is_legend(note: str, report: Report) -> bool:
+    """Return whether a note begins with a sign or a column of a table: '* as released', 'TTFT
+    (first token) ...'.
+    """
+    headers = {column.header for table in report.tables for column in table.columns}
+    name = re.split(r"[:,] | \(", note)[0]
+    return note.startswith("* ") or name in headers
+
+
+def _headline(text: str) -> str:
+    """Return a headline with changes in words: '2 GPUs are enough: tensor parallelism 2.' for
+    '2 GPUs are enough: --gpus 2 --tp 2.'
+    """
+    words = _CHANGES_IN_TEXT.sub(lambda found: change_in_words(found[0]), text)
+    words = re.sub(r"(\d+ GPUs) are enough: \1\.", r"\1 are enough.", words)
+    return re.sub(r"(\d+ GPUs) are enough: \1, ", r"\1 are enough: ", words)
+
+
+def _compared(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the caches of a comparison in one line: of the kind as released and of the largest
+    other one, or the smallest and the largest of several models.
+    """
+    sizes = {row["name"]: row["kv_cache"] for row in rows if row["context"] == rows[0]["context"]}
+    released = [row["name"] for row in rows if row["released"]]
+    if len(sizes) > 1 and not all(row["released"] for row in rows):
+        others = {name: size for name, size in sizes.items() if name != released[0]}
+        other = max(others, key=lambda name: others[name])
+        return f"KV cache {human(sizes[released[0]], BYTES)}, {_size(sizes, other)}"
+    ends = sorted(sizes, key=lambda name: sizes[name])
+    if len(sizes) > 2:
+        return f"KV cache from {_size(sizes, ends[0])} to {_size(sizes, ends[-1])}"
+    return f"KV cache {', '.join(_size(sizes, name) for name in sizes)}"
+
+
+def _size(sizes: Mapping[str, int], name: str) -> str:
+    return f"{human(sizes[name], BYTES)} with {name}"
 
 
 def _figures(report: Report) -> list[Figure]:
@@ -235,6 +323,61 @@ def _lists_changes(table: Table) -> bool:
     return table.columns[0].header == "change"
 
 
+# {an option of a change, or an option with its value: what the change does}.
+_CHANGES = {
+    "--autocast": "autocast",
+    "-b": "batch {}",
+    "-c": "context {}",
+    "--double-quant": "double quantization",
+    "--expandable-segments": "expandable segments of the allocator",
+    "--fsdp": "FSDP",
+    "--gpus": "{} GPUs",
+    "--gradient-accumulation": "{} micro-batches per step",
+    "--kernel flash": "flash attention",
+    "--lora r=16": "LoRA with rank 16",
+    "--loss chunked": "loss in chunks",
+    "--loss fused": "loss fused with the head",
+    "--no-kbit-upcast": "embedding and head in 16 bits",
+    "--no-master-weights": "no fp32 master weights",
+    "--offload optimizer": "optimizer states in host memory",
+    "--offload optimizer,params": "optimizer states and weights in host memory",
+    "--offload params": "weights in host memory",
+    "--optimizer adam8bit": "8-bit Adam",
+    "--pp": "{} pipeline stages",
+    "--recompute full": "recompute activations",
+    "--tp": "tensor parallelism {}",
+    "--weights-dtype": "weights in {}",
+    "--zero": "ZeRO {}",
+}
+
+
+def _changes_in_text() -> re.Pattern[str]:
+    """Return the pattern of changes in a sentence, one behind the other: '--gpus 4 --zero 3' of
+    '4 are enough: --gpus 4 --zero 3 needs 60 GiB'.
+    """
+    options = []
+    for option in sorted(_CHANGES, key=len, reverse=True):
+        value = r" [\w.,=]*\w" if "{}" in _CHANGES[option] else r"(?![\w-])"
+        options.append(re.escape(option) + value)
+    one = f"(?:{'|'.join(options)})"
+    return re.compile(rf"(?<![\w-]){one}(?: {one})*")
+
+
+_CHANGES_IN_TEXT = _changes_in_text()
+
+
+def change_in_words(flag: str) -> str:
+    """Return a change of `train` in words: '4 GPUs, ZeRO 3' for '--gpus 4 --zero 3'. An option
+    without words is as typed.
+    """
+    words: list[str] = []
+    for option in re.split(r" (?=-)", flag):
+        name, _, value = option.partition(" ")
+        known = _CHANGES.get(option) or _CHANGES.get(name) or option
+        words.append(known.replace("{}", value))
+    return ", ".join(words)
+
+
 def _change(change: dict[str, Any]) -> dict[str, str]:
     """Return a change as a button with what it gives beside it. `train` names the cost of a change,
     not the change.
@@ -244,7 +387,8 @@ def _change(change: dict[str, Any]) -> dict[str, str]:
     requests = change.get("max_batch_low")
     if "needed_high" in change:
         needed = gib_range(change["needed_low"], change["needed_high"])
-        return {"words": flag, "flag": flag, "gives": f"{words}, needs {needed} GiB"}
+        gives = f"{words}, needs {needed} GiB"
+        return {"words": change_in_words(flag), "flag": flag, "gives": gives}
     return {"words": words, "flag": flag, "gives": plural(requests, "request") if requests else ""}
 
 

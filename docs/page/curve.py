@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attncalc.questions.plan.plan import Plan
 
 # As many as the page has colours for.
-MOST_LINES = 6
+MOST_LINES = 8
 # The first context, unless the model has no long one, and the longest that the last one has unless
 # it is asked for.
 SHORTEST = 1 << 10
@@ -38,12 +38,15 @@ class Curve(NamedTuple):
         here: The x of the question; None if it is not on the chart.
         limit: A y that should not be exceeded, with what it is; None without one.
         linear: Whether y is linear whatever its values are.
+        longest: The model's maximum context, if the chart goes on beyond it or ends there; else
+            None.
     """
 
     lines: Lines
     here: float | None
     limit: tuple[int, str] | None = None
     linear: bool = False
+    longest: int | None = None
 
 
 def curve_of(
@@ -69,6 +72,8 @@ def curve_of(
         curve = None if result.plan.demand.is_open else _users_curve(result.plan)
     elif command == "train":
         curve = _training_curve(report)
+    elif command == "compare" and not all(row["released"] for row in result.rows):
+        curve = _kinds_curve(models, options, report)
     else:
         curve = _context_curve(models, options, report)
     if curve and curve.lines.series and len(curve.lines.series) <= MOST_LINES:
@@ -97,12 +102,19 @@ def _context_curve(
         for name, value in options.items()
         if name not in left_out and not isinstance(value, list)
     }
-    contexts = _contexts(here, report.model.get("max_context"))
+    longest = report.model.get("max_context")
+    # {model: its maximum, where its line ends unless the question goes beyond}, of several models
+    ends: dict[str, int] = {}
+    if len(models) > 1:
+        ends = {spec.name: spec.max_context or LONGEST for spec in map(attncalc.load, models)}
+        longest = max(ends.values())
+    contexts = _contexts(here, longest)
     columns = [figure, "kv_memory"] if with_fit else [figure]
     found = list(attncalc.sweep(list(models), context=contexts, columns=columns, **fixed))
     points: dict[str, list[tuple[float, float | None]]] = {}
     for row in found:
-        if row[figure] is not None:
+        end = max(ends.get(row.get("model", ""), row["context"]), here or 0)
+        if row[figure] is not None and row["context"] <= end:
             points.setdefault(row.get("model", ""), []).append((row["context"], row[figure]))
     if with_fit:
         free = next((row["kv_memory"] for row in found if row["kv_memory"] is not None), None)
@@ -112,7 +124,37 @@ def _context_curve(
         _lines(title, "context", {label: tuple(of_model) for label, of_model in points.items()}),
         here,
         None if free is None else (free, "free for the cache"),
+        longest=None if ends else _longest(report, contexts),
     )
+
+
+def _kinds_curve(words: Sequence[ModelLike], options: Mapping[str, Any], report: Report) -> Curve:
+    """Return the cache of one model with each kind of attention over the context: of the kind as
+    released, of the first and the last one in the table, and of as many others as have colours.
+    """
+    from attncalc.questions.compare.page import compare
+
+    here = report.workload.get("context")
+    contexts = _contexts(here, report.model.get("max_context"))
+    found: Any = compare(*words, **{**options, "context": contexts})
+    points: dict[str, list[tuple[float, float | None]]] = {}
+    released = []
+    for row in found.rows:
+        points.setdefault(row["name"], []).append((row["context"], row["kv_cache"]))
+        if row["released"]:
+            released.append(row["name"])
+    names = list(points)
+    shown = [*dict.fromkeys([*released, names[0], names[-1], *names])][:MOST_LINES]
+    series = {name: tuple(points[name]) for name in names if name in shown}
+    return Curve(_lines("KV cache", "context", series), here, longest=_longest(report, contexts))
+
+
+def _longest(report: Report, contexts: Sequence[int]) -> int | None:
+    """Return the model's maximum context if it is one of the contexts."""
+    longest: int | None = report.model.get("max_context")
+    if longest in contexts:
+        return longest
+    return None
 
 
 def _contexts(here: int | None, longest: int | None) -> list[int]:
@@ -120,7 +162,8 @@ def _contexts(here: int | None, longest: int | None) -> list[int]:
     end = max(min(longest or DEFAULT_LONGEST, LONGEST), here or 0)
     first = min(SHORTEST, max(1, end // 16))
     powers = [1 << n for n in range(first.bit_length() - 1, end.bit_length()) if 1 << n < end]
-    return sorted({*powers, end, *([here] if here else [])})
+    marked = [each for each in (here, longest) if each and each <= end]
+    return sorted({*powers, end, *marked})
 
 
 def _training_curve(report: Report) -> Curve | None:
@@ -215,4 +258,5 @@ def _plain(curve: Curve) -> dict[str, Any]:
         ],
         "limit": limit and {"y": y.at(limit[0]), "label": f"{limit[1]}: {human(limit[0], unit)}"},
         "here": x.at(curve.here) if curve.here else None,
+        "longest": x.at(curve.longest) if curve.longest else None,
     }

@@ -1,14 +1,18 @@
 // The form, the address and the answer. Every figure and every word about one comes from Python, in worker.js.
 
 /**
- * @typedef {{name: string, names: string[], help: string, default: string, kind: "text"|"flag"|"switch", choices: string, repeated: boolean}} Option
- * @typedef {{name: string, help: string, many: boolean, groups: {title: string, options: Option[]}[]}} Command
+ * @typedef {{name: string, label: string, names: string[], help: string, default: string, kind: "text"|"flag"|"switch", choices: string, repeated: boolean}} Option
+ * @typedef {{name: string, label: string, help: string, many: boolean, groups: {title: string, options: Option[]}[]}} Command
  * @typedef {{command: string, models: string[], options: Record<string, any>}} Question
  */
 
 const EXAMPLE = "?command=fit&model=llama3.1-8b&gpu=h100-80gb&context=8192";
 /** Letters of a field. A browser refuses an address of millions. */
 const MOST_LETTERS = 2000;
+/** Milliseconds without a key after which a reader has typed a name, and not its first letters. */
+const PAUSE = 1000;
+/** Two columns, as in style.css. */
+const WIDE = matchMedia("(min-width: 46rem)");
 const $ = (/** @type {string} */ selector) => /** @type {any} */ (document.querySelector(selector));
 
 /** Makes an element. Texts are always text, never markup. */
@@ -22,8 +26,77 @@ function el(name, properties = {}, ...children) {
   return element;
 }
 
-/** Texts whose options, as --gpu-memory-utilization, are not broken at their hyphens. */
-const unbroken = (text) => text.split(/(?<![\w/.])(--?[a-z][\w-]*)/).map((part, i) => (i % 2 ? el("span", { class: "unbroken" }, part) : part));
+// Words. Texts from Python name options and commands as in a terminal; the page has fields and links instead.
+
+/** An option's label without its unit: "Context" of "Context, in tokens". */
+const shortLabel = (/** @type {Option} */ option) => option.label.split(",")[0];
+const OPTIONS = /('(?:attncalc|fit|kv|compare|plan|train) [^']*'|(?<![\w/.'-])--?[a-z][\w-]*)/;
+/** An option, with its value if it has one, before another option: "--gpus 2 --tp 2", but not "--users or --rate". */
+const NEIGHBOURS = /(?<![\w/.'-])(--[a-z][\w-]*(?: (?!or |and |with )[^\s-]\S*)?)(?<![,;:.(]) (?=--[a-z])/g;
+
+/** Returns the option of the question with this name, and whether the name says no to it: --no-prefix-caching. */
+function named(/** @type {string} */ name) {
+  const options = optionsOf(commandOf(question.command));
+  const option = options.find((each) => each.names.includes(name));
+  return { option, isNo: Boolean(option) && option.kind === "switch" && name.startsWith("--no-") };
+}
+
+/** Returns a text from Python as nodes, whose options are links to their fields, and whose commands are links to the question. */
+function worded(/** @type {string} */ text) {
+  return text.replace(NEIGHBOURS, "$1, ").split(OPTIONS).map((part, i) => {
+    if (i % 2 === 0) return part;
+    if (part.startsWith("'")) return commandLink(part.slice(1, -1));
+    const { option, isNo } = named(part);
+    if (!option) return el("span", { class: "unbroken" }, part);
+    const label = isNo ? `no ${shortLabel(option)}` : shortLabel(option);
+    return el("a", { href: `#${option.name}`, title: part, onclick: (event) => focusField(event, option.name) }, label);
+  });
+}
+
+/** Returns the same without links, for the headline, for help, and for what is read aloud. */
+const spoken = (/** @type {string} */ text) => el("p", {}, ...worded(text)).textContent;
+
+/** Returns a link to the question of a command line, or its name if the page does not have it. */
+function commandLink(/** @type {string} */ line) {
+  const [name, ...words] = line.replace(/^attncalc /, "").split(" ");
+  const command = commandOf(name);
+  if (!command) return `${name} in a terminal`;
+  const models = [];
+  const options = {};
+  while (words.length) {
+    const word = words.shift();
+    const option = optionsOf(command).find((each) => each.names.includes(word));
+    if (option) options[option.name] = option.kind === "text" ? (words.shift() ?? "") : true;
+    else if (/^[A-Z]+$/.test(word)) models.push(...question.models); // MODEL
+    else models.push(word);
+  }
+  const said = Object.entries(options).map(([key, value]) => `${shortLabel(optionsOf(command).find((each) => each.name === key))} ${value === true ? "" : value}`.trim());
+  const title = [command.label, ...models].join(" ");
+  const asked = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== ""));
+  // the rest of the question stays
+  const to = address({ command: name, models: models.length ? models : question.models, options: { ...kept(name), ...asked } });
+  return el("a", { href: to, onclick: go }, said.length ? `${title}, ${said.join(", ")}` : title);
+}
+
+function focusField(event, /** @type {string} */ name) {
+  event.preventDefault();
+  const input = document.getElementById(name);
+  unfold(input);
+  input.focus();
+}
+
+/** Opens what an element is folded in, and leaves a search that hides it. */
+function unfold(/** @type {HTMLElement} */ element) {
+  if (element.closest(".field[hidden]")) searchOptions("");
+  for (let each = element; (each = each.parentElement.closest("details")); ) each.open = true;
+}
+
+/** Says something to a screen reader, once the reader pauses. */
+let saying;
+function say(/** @type {string} */ text) {
+  clearTimeout(saying);
+  saying = setTimeout(() => ($("#said").textContent = text), isTyping ? PAUSE : 50);
+}
 
 function svg(name, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -42,22 +115,24 @@ let question;
 const commandOf = (/** @type {string} */ name) => form.commands.find((command) => command.name === name);
 const optionsOf = (/** @type {Command} */ command) => command.groups.flatMap((group) => group.options);
 
-/** Returns the question of an address, and the names in it that this version does not know. */
+/** Returns the question of an address, what it asks that this version does not have, and a command of the terminal only. */
 function read(search) {
   const given = new URLSearchParams(search || EXAMPLE);
   const name = given.get("command") ?? "fit";
   const command = commandOf(name) ?? form.commands[0];
-  const unknown = command.name === name ? [] : [`command ${name}`];
+  if (command.name !== name) return { question: { command: command.name, models: given.getAll("model"), options: {} }, unknown: [], command: name };
+  const unknown = [];
   const options = {};
   for (const [key, value] of given) {
     if (key === "command" || key === "model") continue;
-    const option = optionsOf(command).find((each) => each.name === key || each.names.includes(`--${key}`));
-    if (!option) unknown.push(`option --${key}`);
+    const name = key.replaceAll("_", "-");
+    const option = optionsOf(command).find((each) => each.names.includes(`--${name}`) || each.names.includes(`-${name}`));
+    if (!option) unknown.push(key);
     else if (option.kind !== "text") options[option.name] = value !== "no";
     else if (option.repeated) options[option.name] = [...(options[option.name] ?? []), value];
     else options[option.name] = value;
   }
-  return { question: { command: command.name, models: given.getAll("model"), options }, unknown };
+  return { question: { command: command.name, models: given.getAll("model"), options }, unknown, command: "" };
 }
 
 function address({ command, models, options }) {
@@ -75,38 +150,73 @@ let isTyping = false;
 /** Shows the question in the address: a finished change is one step back, however many letters it has. */
 function remember(isFinished) {
   const here = address(question);
-  document.title = `attncalc ${question.command} ${question.models.join(" ")}`;
+  nameThePage();
   if (here !== location.search) history[isTyping ? "replaceState" : "pushState"](null, "", here);
   isTyping = !isFinished;
 }
+
+const nameThePage = () => (document.title = `${commandOf(question.command).label} ${question.models.join(" ")} - attncalc`);
 
 // The form
 
 function drawForm() {
   const command = commandOf(question.command);
   $("#commands").replaceChildren(
-    ...form.commands.map(({ name, help }) =>
-      el("a", { href: address({ ...question, command: name, options: kept(name) }), title: help, "aria-current": name === command.name && "page", onclick: go }, name),
+    ...form.commands.map(({ name, label, help }) =>
+      el("a", { href: address({ ...question, command: name, options: kept(name) }), title: help, "aria-current": name === command.name && "page", onclick: go }, label),
     ),
   );
   const models = question.models.length ? question.models : [""];
-  const shown = command.many && models.at(-1) ? [...models, ""] : models;
-  const [first, ...rest] = command.groups;
-  $("#form").replaceChildren(
-    el("p", { class: "question" }, command.help),
-    el("div", { class: "fields models" }, ...shown.map((model, i) => modelField(model, i, command.many))),
-    el("div", { class: "fields" }, ...first.options.flatMap(fields)),
-    rest.length > 1 ? fold("More options", rest.flatMap((group) => group.options), rest.map((group) => foldOf(group))) : foldOf(rest[0], "More options"),
+  const [first, common, ...rest] = command.groups;
+  $("#about").textContent = command.help;
+  $("#form").replaceChildren(...models.map((model, i) => modelField(model, i, command.many)), ...first.options.flatMap(fields));
+  $("#more").replaceChildren(
+    fold("More options", optionsOf(command).filter((option) => !first.options.includes(option)), [
+      searchField(common, rest),
+      el("div", { class: "fields" }, ...common.options.flatMap(fields)),
+      ...rest.map(({ title, options }) => fold(title, options, [el("div", { class: "fields" }, ...options.flatMap(fields))])),
+    ], WIDE.matches),
   );
+  arrange();
 }
 
-const foldOf = ({ title, options }, name = title) => fold(name, options, [el("div", { class: "fields" }, ...options.flatMap(fields))]);
+/** Shows the further options below the first ones, or on phones below the verdict. */
+function arrange() {
+  if (WIDE.matches) $("#question").append($("#more"));
+  else $("#verdict").after($("#more"));
+}
 
-/** Options that unfold; open if one of them is set, except on phones, where the answer is below. */
-function fold(title, options, content) {
+/** Options that unfold; open if one of them is set, except on phones, where they are below the verdict. */
+function fold(title, options, content, open = false) {
   const set = options.filter((option) => option.name in question.options).length;
   const count = el("span", { class: "count" }, set ? `${set} of ${options.length} set` : `${options.length}`);
-  return el("details", { open: set > 0 && innerWidth > 480 }, el("summary", {}, title, " ", count), ...content);
+  return el("details", { open: open || (set > 0 && WIDE.matches) }, el("summary", {}, title, " ", count), ...content);
+}
+
+function searchField(common, rest) {
+  const count = [common, ...rest].reduce((sum, group) => sum + group.options.length, 0);
+  return el("div", { class: "field" },
+    el("label", { for: "search" }, `Search these ${count} options`),
+    el("input", { id: "search", type: "search", autocomplete: "off", spellcheck: "false", oninput: (event) => searchOptions(event.target.value) }),
+    el("p", { id: "found", class: "about" }));
+}
+
+/** Shows only the options whose label, name or help has these words. */
+function searchOptions(/** @type {string} */ text) {
+  $("#search").value = text;
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  let found = 0;
+  for (const each of document.querySelectorAll("#more .fields .field")) {
+    each.hidden = !words.every((word) => each.textContent.toLowerCase().includes(word));
+    found += Number(!each.hidden);
+  }
+  for (const group of document.querySelectorAll("#more details details")) {
+    group.hidden = !group.querySelector(".field:not([hidden])");
+    if (words.length) group.open = !group.hidden;
+    else group.open = [...group.querySelectorAll("[name]")].some((input) => (input.type === "checkbox" ? input.checked : input.value));
+  }
+  $("#found").textContent = words.length ? `${found} found` : "";
+  if (words.length) say(`${found} options found`);
 }
 
 /** The options of the question that another command has too. */
@@ -116,11 +226,23 @@ function kept(name) {
 }
 
 function modelField(value, i, many) {
-  const label = many ? `model ${i + 1}` : "model";
+  const label = i ? `Model ${i + 1}` : "Model";
   const input = el("input", { id: i ? `model-${i}` : "model", name: "model", list: "MODEL", maxlength: MOST_LETTERS, value, spellcheck: "false", autocapitalize: "off", placeholder: i ? "another one" : "llama3.1-8b, or org/name", "aria-describedby": "about-model", onpaste: paste });
-  const about = el("p", { id: i ? null : "about-model", class: "about" }, "A name, or a ", el("button", { type: "button", class: "link", onclick: () => $("#file").click() }, "file"), " that you choose, drop or paste: config.json, params.json, GGUF, YAML.");
+  const more = many ? [" ", el("button", { type: "button", class: "link", onclick: addModel }, "Add a model"), "."] : [];
+  const about = el("p", { id: i ? null : "about-model", class: "about" }, "A name, or a ", chooseFile("file"), ": config.json, GGUF or YAML, which you can also drop or paste.", ...more);
   return el("div", { class: "field wide" }, el("label", { for: input.id }, label), input, i ? null : about);
 }
+
+/** Adds a field for one more model, unless an empty one is there. */
+function addModel() {
+  const models = inputs("[name=model]");
+  const empty = models.find((input) => !input.value);
+  const field = empty?.parentElement ?? modelField("", models.length, true);
+  if (!empty) models.at(-1).parentElement.after(field);
+  field.querySelector("input").focus();
+}
+
+const chooseFile = (/** @type {string} */ text) => el("button", { type: "button", class: "link", onclick: () => $("#file").click() }, text);
 
 /** @param {Option} option @returns {HTMLElement[]} */
 function fields(option) {
@@ -130,22 +252,26 @@ function fields(option) {
 }
 
 function field(option, value, id) {
-  const about = el("p", { id: `about-${id}`, class: "about" }, option.help);
+  const about = el("p", { id: `about-${id}`, class: "about" }, spoken(option.help));
   const common = { id, name: option.name, "aria-describedby": about.id };
+  const label = el("label", { for: id }, option.label, " ", el("code", { "aria-hidden": "true" }, `--${option.name}`));
   if (option.kind === "flag") {
     const box = el("input", { ...common, type: "checkbox", checked: value === true });
-    return el("div", { class: "field flag" }, box, el("label", { for: id }, option.name), about);
+    return el("div", { class: "field flag" }, box, label, about);
   }
   const input =
     option.kind === "switch"
       ? el("select", common, ...[["", option.default || "default"], ["yes", "yes"], ["no", "no"]].map(([key, text]) => el("option", { value: key, selected: key === (value === "" ? "" : value ? "yes" : "no") }, text)))
-      : el("input", { ...common, value, list: option.choices || null, maxlength: MOST_LETTERS, placeholder: option.default, spellcheck: "false", autocapitalize: "off" });
-  return el("div", { class: "field" }, el("label", { for: id }, option.name), input, about);
+      : el("input", { ...common, value, list: option.choices || null, maxlength: MOST_LETTERS, placeholder: option.default || null, spellcheck: "false", autocapitalize: "off" });
+  return el("div", { class: "field" }, label, input, about);
 }
+
+/** The fields of the question, wherever they are on the page. */
+const inputs = (/** @type {string} */ selector) => [...$("main").querySelectorAll(`.field ${selector}`)];
 
 function readForm() {
   const options = {};
-  for (const input of $("#form").querySelectorAll("[name]:not([name=model])")) {
+  for (const input of inputs("[name]:not([name=model])")) {
     const option = optionsOf(commandOf(question.command)).find((each) => each.name === input.name);
     const value = input.value.trim();
     if (option.kind === "flag") input.checked && (options[option.name] = true);
@@ -153,18 +279,16 @@ function readForm() {
     else if (value && option.repeated) options[option.name] = [...(options[option.name] ?? []), value];
     else if (value) options[option.name] = value;
   }
-  const models = [...$("#form").querySelectorAll("[name=model]")].map((input) => input.value.trim()).filter(Boolean);
+  const models = inputs("[name=model]").map((input) => input.value.trim()).filter(Boolean);
   question = { command: question.command, models, options };
 }
 
-/** Adds an empty field after the last one of a list that is full. */
+/** Adds an empty field after the last one of an option that may be repeated. */
 function grow() {
   const command = commandOf(question.command);
-  const models = $("#form").querySelectorAll("[name=model]");
-  if (command.many && models[models.length - 1].value) models[models.length - 1].parentElement.after(modelField("", models.length, true));
   for (const option of optionsOf(command).filter((each) => each.repeated)) {
-    const inputs = $("#form").querySelectorAll(`[name="${option.name}"]`);
-    if (inputs[inputs.length - 1].value) inputs[inputs.length - 1].parentElement.after(field(option, "", `${option.name}-${inputs.length}`));
+    const same = inputs(`[name="${option.name}"]`);
+    if (same.at(-1).value) same.at(-1).parentElement.after(field(option, "", `${option.name}-${same.length}`));
   }
 }
 
@@ -176,6 +300,8 @@ let nextId = 0;
 const waiting = new Map();
 /** Repositories that the reader asked the hub for. */
 const hub = new Set();
+/** Names of the files that were dropped, chosen or pasted here. */
+const dropped = new Set();
 
 function call(name, ...values) {
   const id = nextId++;
@@ -219,11 +345,24 @@ function working(state) {
 
 let busy = false;
 let again = false;
+let endPause = () => {};
+
+/** Waits until the reader has paused, or asks again: the first letters of a name are no mistake. */
+function pause() {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, isTyping ? PAUSE : 0);
+    endPause = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+  });
+}
 
 /** Asks Python; of questions that come while it works, only the last is asked. */
 async function ask() {
   if (busy) {
     again = true;
+    endPause();
     return;
   }
   busy = true;
@@ -234,8 +373,10 @@ async function ask() {
     try {
       const answer = await call("ask", asked);
       if (again) continue;
-      if (answer.errors) showErrors(answer.errors);
-      else {
+      if (answer.errors) {
+        await pause();
+        if (!again) showErrors(answer.errors.map(ofLostFile));
+      } else {
         show(answer);
         const curve = again ? undefined : await call("curve");
         if (curve !== undefined && !again) showCurve(curve);
@@ -262,17 +403,20 @@ function changed(event) {
   readForm();
   if (event.type === "change") grow();
   remember(event.type === "change");
+  if (event.type === "change") endPause();
   if (address(question) !== before) ask(); // else a click on an error's button, which ends the change, would lose it
 }
 
 /** Shows another question: a link of the page, a change that makes it fit, or a step back. */
 function open(search, isStep = true) {
   if (isStep) history.pushState(null, "", search);
-  const { question: asked, unknown } = read(location.search);
+  const { question: asked, unknown, command } = read(location.search);
   question = asked;
+  isTyping = false;
   drawForm();
-  document.title = `attncalc ${question.command} ${question.models.join(" ")}`;
-  if (unknown.length) showUnknown(unknown);
+  nameThePage();
+  if (command) showOtherCommand(command);
+  else if (unknown.length) showUnknown(unknown);
   else ask();
 }
 
@@ -280,7 +424,7 @@ function go(event) {
   if (event.metaKey || event.ctrlKey || event.shiftKey) return;
   event.preventDefault();
   open(event.currentTarget.getAttribute("href"));
-  $("#commands [aria-current]").focus(); // the link is drawn anew
+  $("#commands [aria-current]").focus({ preventScroll: true }); // the link is drawn anew
 }
 
 /** Applies the options of a change: '--gpus 2 --tp 2'. */
@@ -301,6 +445,7 @@ function apply(flags) {
 async function take(files) {
   if (!files.length) return;
   await call("files", files);
+  for (const { name } of files) dropped.add(name);
   const name = (files.find((file) => /^(config|params)\.json$/.test(file.name)) ?? files[0]).name;
   const search = address({ ...question, models: commandOf(question.command).many ? [...question.models, name] : [name] });
   open(search, search !== location.search);
@@ -321,23 +466,44 @@ function drop(event) {
 
 // The answer
 
+/** A link has only the name of a file: after a reload it has to be given again. */
+function ofLostFile(error) {
+  const name = question.models.find((model) => /^[^/]*\.(json|ya?ml|gguf|safetensors)$/i.test(model) && !dropped.has(model));
+  if (!error.is_model || !name) return error;
+  return { error: `the file ${name} is not in the link, and this page no longer has it`, tip: "drop the file again, or choose it", is_model: true, is_lost: true };
+}
+
+/** Hides the answer, which is that of another question, and says in its place which fields are wrong. */
+function hideAnswer(/** @type {HTMLInputElement[]} */ fields) {
+  $("#verdict").hidden = true;
+  $("#details").hidden = true;
+  $("#none").hidden = false;
+  const links = fields.map((input) => el("a", { href: `#${input.id}`, onclick: (event) => focusField(event, input.id) }, labelOf(input)));
+  if (links.length) $("#none").replaceChildren("No answer: see the error in ", ...links.flatMap((link, i) => (i ? [" and ", link] : [link])), ".");
+  else $("#none").replaceChildren("No answer: see the error in the question.");
+}
+
+const labelOf = (/** @type {HTMLInputElement} */ input) => (input.labels[0].firstChild.textContent.split(",")[0]);
+
 function showErrors(errors) {
   clearErrors();
-  $("#result").classList.add("stale");
-  for (const { error, tip, is_model, hub: name } of errors) {
-    const input = fieldOf(error, is_model || name);
-    const lines = el("p", { class: "error", id: `error-${input?.id ?? "page"}` }, ...unbroken(`error: ${error}`), el("br"), tip ? el("span", { class: "tip" }, ...unbroken(`tip: ${tip}`)) : null);
-    if (name) lines.append(" ", el("button", { type: "button", onclick: () => { hub.add(name); input?.focus(); ask(); } }, "Read it from huggingface.co"));
+  const wrong = errors.map(({ error, is_model, hub: name }) => fieldOf(error, is_model || name));
+  hideAnswer(wrong.filter(Boolean));
+  for (const [i, { error, tip, is_lost, hub: name }] of errors.entries()) {
+    const input = wrong[i];
+    const lines = el("p", { class: "error", id: `error-${input?.id ?? "page"}` }, "Error: ", ...worded(sentence(error)), " ", tip ? el("span", { class: "tip" }, "Tip: ", ...worded(sentence(tip))) : null);
+    if (name) lines.append(" ", el("button", { type: "button", onclick: () => { hub.add(name); input?.focus(); isTyping = false; ask(); } }, "Read it from huggingface.co"));
+    if (is_lost) lines.append(" ", el("button", { type: "button", onclick: () => $("#file").click() }, "Choose the file"));
     if (!input) {
       $("#errors").append(lines);
       continue;
     }
     input.setAttribute("aria-invalid", "true");
     input.setAttribute("aria-describedby", `${lines.id} about-${input.id}`);
-    for (let each = input; (each = each.parentElement.closest("details")); ) each.open = true;
+    unfold(input);
     input.parentElement.append(lines);
-    lines.setAttribute("role", "alert");
   }
+  say(errors.map(({ error, tip }) => `Error: ${spoken(sentence(error))} ${tip ? `Tip: ${spoken(sentence(tip))}` : ""}`).join(" "));
 }
 
 function clearErrors() {
@@ -348,39 +514,68 @@ function clearErrors() {
   }
 }
 
+/** Letters of an error before its subject: "the option --gpu". */
+const BEFORE_SUBJECT = 20;
+
 /** The field that an error is about: the one whose option or value it names. */
 function fieldOf(error, isModel) {
+  return document.getElementById(isModel ? "model" : nameOfField(error));
+}
+
+function nameOfField(error) {
   const options = optionsOf(commandOf(question.command));
   const places = options.flatMap((option) => option.names.map((name) => [error.search(new RegExp(`(^|[^\\w-])${name}(?![\\w-])`)), option.name]));
   const [place, name] = places.filter(([at]) => at >= 0).sort((a, b) => a[0] - b[0])[0] ?? [];
-  const quoted = Object.entries(question.options).find(([, value]) => typeof value === "string" && error.includes(`'${value}'`))?.[0];
-  const id = isModel ? "model" : place !== undefined && place < 20 ? name : (quoted ?? name ?? (error.includes(question.models[0]) ? "model" : ""));
-  return id ? document.getElementById(id) : null;
+  if (place < BEFORE_SUBJECT) return name;
+  const quoted = Object.entries(question.options).find(([, value]) => typeof value === "string" && error.includes(`'${value}'`));
+  if (quoted) return quoted[0];
+  if (name) return name;
+  return error.includes(question.models[0]) ? "model" : "";
+}
+
+/** Says what a link asks that is not here, in words and then in a link. */
+function showLinkError(words, ...then) {
+  clearErrors();
+  hideAnswer([]);
+  $("#errors").append(el("p", { class: "error" }, words, " ", el("span", { class: "tip" }, ...then)));
+  say(`Error: ${$("#errors").textContent}`);
+  working("answered");
 }
 
 function showUnknown(names) {
-  clearErrors();
-  const rest = address(question);
-  $("#errors").append(
-    el("p", { class: "error" }, ...unbroken(`error: attncalc ${form.version} has no ${names.join(" and no ")}`), el("br"), el("span", { class: "tip" }, "tip: the link may be from a newer version: reload the page, or "), el("a", { href: rest, onclick: go }, "leave it out")),
-  );
+  const listed = names.map((name) => `“${name}”`).join(" and ");
+  const rest = el("a", { href: address(question), onclick: go }, "leave it out");
+  showLinkError(`attncalc ${form.version} has no option ${listed} in ${commandOf(question.command).label}.`, "The link may be from a newer version: reload the page, or ", rest, ".");
+}
+
+function showOtherCommand(name) {
+  const instead = el("a", { href: address(question), onclick: go }, `ask ${commandOf(question.command).label}`);
+  if (form.others.includes(name)) showLinkError(`This page does not have the question “${name}”: attncalc in a terminal has it.`, "Here you can ", instead, ", or choose another question above.");
+  else showLinkError(`attncalc ${form.version} has no question “${name}”.`, "The link may be from a newer version: reload the page, or ", instead, ".");
 }
 
 function show(answer) {
   clearErrors();
-  $("#result").hidden = false;
-  $("#result").classList.remove("stale");
+  $("#verdict").hidden = false;
+  $("#details").hidden = false;
+  $("#none").hidden = true;
   const headline = $("#headline");
   headline.className = answer.verdict ?? "";
-  if (headline.textContent !== answer.headline) headline.textContent = answer.headline;
-  $("#facts").replaceChildren(...answer.facts.filter(Boolean).flatMap((fact) => [fact, el("br")]));
+  headline.textContent = spoken(answer.headline);
+  $("#warnings").hidden = !answer.warnings.length;
+  $("#warnings").replaceChildren(...answer.warnings.map((note) => el("li", {}, ...worded(note))));
+  $("#facts").replaceChildren(...answer.facts.filter(Boolean).flatMap((fact) => [...worded(fact), el("br")]));
+  say([answer.headline, ...answer.warnings].map(spoken).join(" "));
   showBar(answer.bar);
-  $("#tables").replaceChildren(...answer.tables.map(table));
+  $("#tables").replaceChildren(...answer.tables.map((each) => table(each, "Results")));
+  $("#legend").replaceChildren(...answer.legend.map((note) => el("li", {}, ...worded(note))));
   showChanges(answer.changes);
   $("#lines").replaceChildren(...[["The same in a terminal", answer.command_line], ...answer.commands].map(copied));
   showFigures(answer.figures);
   $("#notes").hidden = !answer.notes.length;
-  $("#notes ul").replaceChildren(...answer.notes.map((note) => el("li", {}, ...unbroken(note))));
+  $("#notes .count").textContent = answer.notes.length;
+  $("#notes ul").replaceChildren(...answer.notes.map((note) => el("li", {}, ...worded(note))));
+  markWide();
 }
 
 function showBar(bar) {
@@ -393,56 +588,80 @@ function showBar(bar) {
     piece.style.width = `${100 * share}%`;
     track.append(piece);
   }
-  const mark = (place, text) => {
-    const line = el("span", { class: "mark" }, el("span", {}, text));
-    line.style.left = `${100 * place}%`;
-    line.classList.toggle("early", place < 0.5);
-    return line;
-  };
-  if (bar.memory < 1) track.append(mark(bar.memory, "GPU memory"));
   const legend = bar.legend.map(({ kind, text }) => el("li", {}, el("span", { class: `key ${kind}` }), text));
-  figure.replaceChildren(track, el("ul", { class: "legend" }, ...legend), el("figcaption", {}, ...unbroken(bar.caption)));
+  if (bar.memory < 1) {
+    const mark = el("span", { class: "mark" });
+    mark.style.left = `${100 * bar.memory}%`;
+    track.append(mark);
+    legend.push(el("li", {}, el("span", { class: "key end" }), "the GPU's memory ends here"));
+  }
+  figure.replaceChildren(track, el("ul", { class: "legend" }, ...legend), el("figcaption", {}, ...worded(bar.caption)));
 }
 
-function table({ columns, rows, strong }) {
+/** A table, which scrolls where it is wider than the page. */
+function table({ columns, rows, strong }, label) {
   const cell = (text, i) => {
     const indent = text.length - text.trimStart().length;
     const name = !i && columns[0].align === "left" ? "th" : "td";
-    return el(name, { class: [columns[i].align, indent && "part", text.length < 12 && "unbroken"].filter(Boolean).join(" "), scope: name === "th" && "row" }, text.trim());
+    return el(name, { class: [columns[i].align, indent && "part", text.length < 12 && "unbroken"].filter(Boolean).join(" "), scope: name === "th" && "row" }, ...worded(text.trim()));
   };
   const head = columns.some((column) => column.header);
   return el(
     "div",
-    { class: "scroll", tabindex: columns.length > 4 ? "0" : null },
+    { class: "scroll", "data-label": label, onscroll: (event) => markWideOne(event.currentTarget) },
     el(
       "table",
       {},
-      head ? el("thead", {}, el("tr", {}, ...columns.map(({ header, align }) => el(header ? "th" : "td", { class: align, scope: header && "col" }, header)))) : null,
+      head ? el("thead", {}, el("tr", {}, ...columns.map(({ header, align }) => el(header ? "th" : "td", { class: align, scope: header ? "col" : null }, header)))) : null,
       el("tbody", {}, ...rows.map((row, i) => el("tr", { class: strong.includes(i) && "strong" }, ...row.map(cell)))),
     ),
   );
+}
+
+/** Marks a table that is wider than its place: it fades out at its end, and scrolls by keyboard. */
+function markWideOne(place) {
+  const isWide = place.scrollWidth > place.clientWidth + 1;
+  place.classList.toggle("fades", isWide && place.scrollLeft + place.clientWidth < place.scrollWidth - 1);
+  for (const [name, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", `${place.dataset.label}, scrolls sideways`]]) {
+    if (isWide) place.setAttribute(name, value);
+    else place.removeAttribute(name);
+  }
+}
+
+function markWide() {
+  for (const place of document.querySelectorAll(".scroll")) markWideOne(place);
 }
 
 function showChanges(changes) {
   $("#changes").hidden = !changes.length;
   $("#changes ul").replaceChildren(
     ...changes.map(({ words, flag, gives }) =>
-      el("li", {}, el("button", { type: "button", onclick: () => apply(flag) }, words), flag !== words && el("code", {}, flag), gives && el("span", {}, gives)),
+      el("li", {}, el("button", { type: "button", onclick: () => apply(flag) }, words), el("code", {}, flag), gives && el("span", {}, gives)),
     ),
   );
 }
 
-function copied([title, line]) {
+/** Copies a line, which `lines` shows. On plain http a browser has no clipboard for pages, but copies what is selected. */
+async function copy(line, lines) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(line).then(() => "Copied", () => "The browser did not allow it");
+  getSelection().selectAllChildren(lines);
+  return document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
+}
+
+function copied([title, line], i) {
+  const id = `line-${i}`;
+  const words = line.split(/( )/).map((word) => (word === " " ? word : el("span", { class: "word" }, word)));
+  const lines = el("pre", { tabindex: "0", role: "group", "aria-label": spoken(title) }, ...words);
   const button = el("button", {
     type: "button",
+    "aria-describedby": id,
     onclick: async () => {
-      await navigator.clipboard.writeText(line);
-      button.textContent = "Copied";
-      setTimeout(() => (button.textContent = "Copy"), 1500);
+      button.textContent = await copy(line, lines);
+      say(button.textContent);
+      setTimeout(() => (button.textContent = "Copy"), 3000);
     },
   }, "Copy");
-  const words = line.split(/( )/).map((word) => (word === " " ? word : el("span", { class: "word" }, word)));
-  return el("div", { class: "line" }, el("h3", {}, ...unbroken(title)), el("pre", { tabindex: "0", role: "group", "aria-label": title }, ...words), button);
+  return el("div", { class: "line" }, el("h3", { id }, ...worded(title)), lines, button);
 }
 
 /** Pixels of a letter of a formula, and a little more. */
@@ -451,7 +670,7 @@ const unfolded = new Set();
 
 function showFigures(figures) {
   const list = figures.map(({ label, human, exact }, i) => {
-    const lines = el("pre", { tabindex: "0" });
+    const lines = el("pre", { tabindex: "0", role: "group", "aria-label": `Formula of ${label.trim()}` });
     const fill = async () => (lines.textContent = await call("explain", i, Math.max(40, Math.min(80, Math.floor($("#figures").clientWidth / LETTER) - 2))));
     const fold = el("details", {
       ontoggle: () => {
@@ -470,7 +689,7 @@ function showCurve(curve) {
   const figure = $("#curve");
   figure.hidden = !curve;
   if (!curve) return;
-  const [width, height, left, right, top, bottom] = [Math.max(280, Math.min(680, $("#result").clientWidth)), 240, 66, 12, 14, 40];
+  const [width, height, left, right, top, bottom] = [Math.max(280, Math.min(680, $("#details").clientWidth)), 240, 66, 12, 14, 40];
   const x = (at) => (left + at * (width - left - right)).toFixed(1);
   const y = (at) => (height - bottom - at * (height - top - bottom)).toFixed(1);
   const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${curve.title}, by ${curve.x_label}. The table below has the same numbers.` });
@@ -480,18 +699,34 @@ function showCurve(curve) {
   for (const { at, label } of curve.x_ticks) drawn.append(svg("text", { x: x(at), y: height - bottom + 18, "text-anchor": "middle" }, label));
   drawn.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, curve.x_label));
   if (curve.here != null) drawn.append(svg("line", { class: "here", x1: x(curve.here), x2: x(curve.here), y1: y(0), y2: y(1) }));
+  if (curve.longest != null) {
+    const end = x(curve.longest);
+    const lines = curve.limit?.y < 0.25 ? 4 : 1.6; // above the limit and its label
+    drawn.append(svg("line", { class: "longest", x1: end, x2: end, y1: y(0), y2: y(1) }), svg("text", { x: end - 5, y: y(0), dy: `${-lines}em`, "text-anchor": "end" }, "the model's maximum"));
+  }
   if (curve.limit) {
     const above = curve.limit.y < 0.9;
     drawn.append(svg("line", { class: "limit", x1: left, x2: width - right, y1: y(curve.limit.y), y2: y(curve.limit.y) }), svg("text", { class: "limit", x: left + 6, y: y(curve.limit.y), dy: above ? "-0.4em" : "1.1em" }, curve.limit.label));
   }
   curve.series.forEach(({ points }, i) => {
-    drawn.append(svg("polyline", { class: `series s${i % 6}`, points: points.map((point) => `${x(point.x)},${y(point.y)}`).join(" ") }));
-    for (const point of points) drawn.append(svg("circle", { class: `series s${i % 6}`, cx: x(point.x), cy: y(point.y), r: 3 }));
+    drawn.append(svg("polyline", { class: `series s${i}`, points: points.map((point) => `${x(point.x)},${y(point.y)}`).join(" ") }));
+    for (const point of points) drawn.append(svg("circle", { class: `series s${i}`, cx: x(point.x), cy: y(point.y), r: 3 }));
   });
-  const names = curve.series.length > 1 ? el("ul", { class: "legend" }, ...curve.series.map(({ label }, i) => el("li", {}, el("span", { class: `key s${i % 6}` }), label))) : null;
+  const names = curve.series.length > 1 ? el("ul", { class: "legend" }, ...curve.series.map(({ label }, i) => el("li", {}, el("span", { class: `key s${i}` }), label))) : null;
   const columns = [curve.x_label, ...curve.series.map(({ label }) => label || curve.title)].map((header) => ({ header, align: "right" }));
-  const numbers = el("details", {}, el("summary", {}, "In numbers"), table({ columns, rows: curve.rows, strong: [] }));
+  const numbers = el("details", {}, el("summary", {}, "In numbers"), table({ columns, rows: curve.rows, strong: [] }, "The curve in numbers"));
+  numbers.addEventListener("toggle", markWide);
   figure.replaceChildren(el("figcaption", {}, `${curve.title}, by ${curve.x_label}`), drawn, ...(names ? [names] : []), numbers);
+}
+
+function showFooter() {
+  $("#version").textContent = `attncalc ${form.version}, computed in this browser. Nothing that you type leaves it, except for a model that you ask huggingface.co for.`;
+  const links = [["Documentation", form.docs], ["Source", form.source]].filter(([, to]) => to);
+  $("#links").replaceChildren(...links.flatMap(([title, to]) => [el("a", { href: to }, title), " "]));
+  $("#links").hidden = !links.length;
+  const source = form.source ? `git+${form.source}` : ".";
+  const where = form.source ? "" : " in a copy of its source";
+  $("#install p").replaceChildren(`With Python 3.10 or later${where}: `, el("code", {}, `pip install ${source}`), ". Then ", el("code", {}, "attncalc --help"), " lists its questions.");
 }
 
 // Start
@@ -507,11 +742,13 @@ async function start() {
     document.body.append(el("datalist", { id: name }, ...values.map(([value, label]) => el("option", { value }, label))));
   }
   document.body.append(el("input", { type: "file", id: "file", multiple: true, hidden: true, onchange: (event) => take([...event.target.files]) }));
-  $("footer").textContent = `attncalc ${form.version}, computed in this browser. Nothing that you type leaves it, except for a model that you ask huggingface.co for.`;
+  showFooter();
   $("main").hidden = false;
-  $("#form").addEventListener("input", changed);
-  $("#form").addEventListener("change", changed);
+  $("main").addEventListener("input", changed);
+  $("main").addEventListener("change", changed);
   $("#form").addEventListener("submit", (event) => event.preventDefault());
+  WIDE.addEventListener("change", arrange);
+  addEventListener("resize", markWide);
   addEventListener("popstate", () => open(location.search, false));
   addEventListener("dragover", (event) => { event.preventDefault(); document.documentElement.classList.add("dropping"); });
   addEventListener("dragleave", (event) => event.relatedTarget || document.documentElement.classList.remove("dropping"));

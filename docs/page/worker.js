@@ -2,7 +2,8 @@
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 import { unpack } from "./unpack.js";
 
-const FILES = "/home/pyodide";
+/** A config.json has the name of its folder, unless it names its model. */
+const folderOf = (files) => `/files/your ${files.find(({ name }) => name === "params.json")?.name ?? "config.json"}`;
 const step = (text, done) => postMessage({ step: text, done });
 
 /** @returns {Promise<(call: string, ...values: any[]) => string>} */
@@ -19,15 +20,16 @@ async function start() {
   return { call: (name, ...values) => answer[name](...values), files: (list) => mount(python.FS, list) };
 }
 
-let mounted = 0;
+let mounted = "";
 
 /** Shows files to Python in its folder. Of a File only the parts that Python reads are read. */
 function mount(FS, files) {
   FS.chdir("/");
-  if (mounted) FS.unmount(FILES);
-  FS.mount(FS.filesystems.WORKERFS, { files }, FILES);
-  FS.chdir(FILES);
-  mounted = files.length;
+  if (mounted) FS.unmount(mounted);
+  mounted = folderOf(files);
+  FS.mkdirTree(mounted);
+  FS.mount(FS.filesystems.WORKERFS, { files }, mounted);
+  FS.chdir(mounted);
 }
 
 const broken = (error) => postMessage({ broken: String(error?.message ?? error).trim().split("\n").pop() });

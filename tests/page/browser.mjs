@@ -1,30 +1,10 @@
 // Uses the built page in a browser: node browser.mjs SITE PLAYWRIGHT CHROMIUM GGUF. Prints {name of a check: what was wrong, or ""}.
-import { createServer } from "node:http";
-import { readFileSync } from "node:fs";
-import { extname, join, normalize } from "node:path";
-import { pathToFileURL } from "node:url";
+import { extname } from "node:path";
+import { PLAIN_HTTP, TYPES, answered as hasAnswered, launch, serve } from "./site.mjs";
 
 const [, , site, playwright, executablePath, gguf] = process.argv;
-const { chromium } = (await import(pathToFileURL(playwright))).default;
-const TYPES = { ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json", ".wasm": "application/wasm", ".svg": "image/svg+xml", ".zip": "application/zip" };
-// As strict for the worker as index.html is for the page
-const POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; connect-src 'self' https://huggingface.co https://*.hf.co; worker-src 'self'";
-
-const server = createServer((request, response) => {
-  const path = normalize(new URL(request.url, "http://localhost").pathname).replace(/\/$/, "/index.html");
-  try {
-    const content = readFileSync(join(site, path));
-    response.writeHead(200, { "Content-Type": TYPES[extname(path)] ?? "text/plain", "Content-Security-Policy": POLICY });
-    response.end(content);
-  } catch {
-    response.writeHead(404).end();
-  }
-});
-await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-const home = `http://127.0.0.1:${server.address().port}/`;
-
-const quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-const browser = await chromium.launch({ executablePath, args: quiet });
+const { server, home } = await serve(site);
+const browser = await launch(playwright, executablePath);
 const context = await browser.newContext({ permissions: ["clipboard-read", "clipboard-write"] });
 const page = await context.newPage();
 const results = {};
@@ -35,7 +15,7 @@ page.on("pageerror", (error) => messages.push(error.message));
 page.on("dialog", (dialog) => messages.push(`dialog: ${dialog.message()}`) && dialog.dismiss());
 context.on("request", (request) => request.url().startsWith(home) || foreign.push(request.url()));
 
-const answered = () => page.waitForFunction(() => document.documentElement.dataset.state === "answered", undefined, { timeout: 60000 });
+const answered = () => hasAnswered(page);
 const text = (selector) => page.locator(selector).first().textContent();
 const headline = () => text("#headline");
 const settle = async () => {
@@ -86,7 +66,7 @@ await check("the bar has the words of the command", async () => {
   expect(await text("#bar li"), /^weights [\d.]+ GiB$/);
   expect(await page.locator("#bar li").nth(1).textContent(), /^runtime [\d.]+ to [\d.]+ GiB$/);
   expect(await page.locator("#bar li").nth(2).textContent(), /^[\d.]+ to [\d.]+ GiB for the KV cache$/);
-  expect(await text("#bar figcaption"), /^vLLM takes [\d.]+ of the GPU's [\d.]+ GiB \(--gpu-memory-utilization 0\.\d+\)$/);
+  expect(await text("#bar figcaption"), /^vLLM takes [\d.]+ of the GPU's [\d.]+ GiB \(Share of the GPU's memory 0\.\d+\)$/);
 });
 
 await check("a figure unfolds to its formula", async () => {
@@ -100,11 +80,13 @@ await check("the command line is copied", async () => {
   expect(await page.evaluate(() => navigator.clipboard.readText()), /^attncalc fit qwen3-8b/);
 });
 
-await check("an error is beside its field", async () => {
+await check("an error is beside its field, and the answer to another question is gone", async () => {
   await page.fill("#gpu", "h1000");
   await settle();
-  expect(await text("#error-gpu"), /^error: .*h1000.*tip: /);
+  expect(await text("#error-gpu"), /^Error: .*h1000.*Tip: .*The list of this field/);
   expect(await page.getAttribute("#gpu", "aria-invalid"), "true");
+  expect(await page.locator("#verdict").isVisible(), false);
+  expect(await page.locator("#details").isVisible(), false);
   await page.fill("#gpu", "h100");
   await settle();
   expect(await page.locator(".error").count(), 0);
@@ -116,16 +98,42 @@ await check("a GPU has the name that nvidia-smi prints", async () => {
   expect(await text("#facts"), /A100 80GB SXM/);
 });
 
-await check("a screen reader finds a name for each thing, and a live verdict", async () => {
+await check("what is typed is announced after a pause, once", async () => {
+  await page.waitForTimeout(1500); // what was typed before
+  await page.evaluate(() => {
+    globalThis.heard = [];
+    new MutationObserver(() => heard.push(document.querySelector("#said").textContent)).observe(document.querySelector("#said"), { childList: true });
+  });
+  await page.fill("#model", "");
+  await page.focus("#model");
+  await page.keyboard.type("llama3.1-8b", { delay: 40 });
+  await settle();
+  await page.waitForTimeout(1500);
+  const heard = await page.evaluate(() => globalThis.heard);
+  expect(heard.length, 1);
+  expect(heard[0], /^FITS: /);
+  expect(await page.locator("[role=alert]:visible").count(), 0);
+});
+
+await check("an error is announced", async () => {
+  await page.fill("#model", "lama");
+  await page.press("#model", "Tab");
+  await settle();
+  await page.waitForTimeout(200);
+  expect(await text("#said"), /^Error: no preset named 'lama'.* Tip: /);
+  await page.fill("#model", "qwen3-8b");
+  await settle();
+});
+
+await check("a screen reader finds a name for each thing", async () => {
   const client = await context.newCDPSession(page);
   const { nodes } = await client.send("Accessibility.getFullAXTree");
   const named = ["textbox", "combobox", "checkbox", "button", "link", "image", "progressbar", "form", "region", "navigation", "heading"];
   const shown = nodes.filter((node) => !node.ignored && named.includes(node.role?.value));
   const nameless = shown.filter((node) => !node.name?.value && !["form"].includes(node.role.value));
   expect(nameless.map((node) => node.role.value).join(), "");
-  const verdict = shown.find((node) => node.role.value === "heading" && node.name.value.startsWith("FITS"));
-  expect(verdict.properties.find(({ name }) => name === "live")?.value.value, "polite");
-  for (const label of ["model", "gpu", "context"]) {
+  if (!shown.some((node) => node.role.value === "heading" && node.name.value.startsWith("FITS"))) throw new Error("no verdict");
+  for (const label of ["Model", "GPU", "Context, in tokens"]) {
     const input = shown.find((node) => /textbox|combobox/i.test(node.role.value) && node.name.value === label);
     if (!input.description?.value) throw new Error(`${label} has no description`);
   }
@@ -146,12 +154,12 @@ await check("plan and train have a curve", async () => {
   expect(await headline(), /^1 x H100/);
   expect(await text("#curve figcaption"), "GPUs, by users");
   expect(await page.locator(".line pre").nth(1).textContent(), /^vllm serve /);
-  await page.click("nav a:has-text('train')");
+  await page.click("nav a:has-text('Train')");
   await page.fill("#context", "4096");
   await settle();
   expect(await headline(), /^DOES NOT FIT/);
   expect(await text("#curve figcaption"), "Memory of a GPU at the peak (GiB), by context");
-  await page.click("#changes button:has-text('lora')");
+  await page.click("#changes button:has-text('LoRA')");
   await settle();
   expect(await headline(), /^FITS/);
 });
@@ -193,7 +201,7 @@ await check("a change keeps the place of the keyboard", async () => {
 });
 
 await check("another question keeps the model", async () => {
-  await page.click("nav a:has-text('kv')");
+  await page.click("nav a:has-text('KV cache')");
   await settle();
   expect(await headline(), /^KV cache 1.25 GiB/);
 });
@@ -223,10 +231,36 @@ await check("a pasted config.json, whose title has markup", async () => {
   expect(await page.locator("main script").count(), 0);
 });
 
+await check("a pasted config.json has the name of its model, or says that it is yours", async () => {
+  await give([{ name: "config.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ ...CONFIG, _name_or_path: undefined })) }]);
+  await page.waitForFunction(() => document.querySelector("#facts").textContent.startsWith("your config.json, "));
+  await give([{ name: "config.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ ...CONFIG, _name_or_path: "an-org/Its-Name-8B" })) }]);
+  await page.waitForFunction(() => document.querySelector("#facts").textContent.includes("Its-Name-8B"));
+});
+
+await check("a dropped YAML file", async () => {
+  await give([{ name: "mine.yaml", mimeType: "", buffer: Buffer.from("title: Mine\nd_model: 64\nn_layers: 2\nnorm: rmsnorm\nn_heads: 4\nmlp: gated\nd_ff: 128\n") }]);
+  await page.waitForFunction(() => document.querySelector("#facts").textContent.startsWith("Mine, "));
+  expect(await page.inputValue("#model"), "mine.yaml");
+});
+
+await check("a YAML file that is no model is an error in a sentence", async () => {
+  await give([{ name: "compose.yaml", mimeType: "", buffer: Buffer.from("services:\n  a: 2026-11-29\n") }]);
+  await page.waitForSelector(".error");
+  expect(await text(".error"), /^Error: compose\.yaml is no model file(?!.*attncalc presets)/);
+});
+
+await check("a file is not in a link: after a reload it has to be dropped again", async () => {
+  await page.reload();
+  await page.waitForSelector(".error");
+  expect(await text(".error"), /^Error: the file compose\.yaml is not in the link.* Tip: drop the file again/);
+});
+
 await check("nonsense is an error in a sentence", async () => {
   await give([{ name: "config.json", mimeType: "application/json", buffer: Buffer.from("{ not json") }]);
   await page.waitForSelector(".error");
-  expect(await text(".error"), /^error: .*config\.json/);
+  await page.waitForFunction(() => /config\.json/.test(document.querySelector(".error")?.textContent));
+  expect(await text(".error"), /^Error: .*config\.json/);
 });
 
 await check("of a GGUF file of 39 GB only the header is read", async () => {
@@ -240,7 +274,7 @@ await check("a file that is no GGUF is an error", async () => {
   await give([{ name: "broken.gguf", mimeType: "", buffer: Buffer.from("GGUF\u0003\0\0\0") }]);
   await page.waitForFunction(() => document.querySelector("#model").value === "broken.gguf");
   await settle();
-  expect(await text(".error"), /^error: broken\.gguf: (?!.*bug)/);
+  expect(await text(".error"), /^Error: broken\.gguf: (?!.*bug)/);
 });
 
 await check("a long pasted text is cut", async () => {
@@ -248,7 +282,7 @@ await check("a long pasted text is cut", async () => {
   await page.focus("#model");
   await page.keyboard.insertText("nonsense <b>".repeat(1000));
   await settle();
-  expect(await text(".error"), /^error: /);
+  expect(await text(".error"), /^Error: /);
   expect(await page.locator("main b:not(#figures b)").count(), 0);
   expect((await page.inputValue("#model")).length, 2000);
 });
@@ -256,13 +290,107 @@ await check("a long pasted text is cut", async () => {
 await check("a link of a newer version", async () => {
   await page.goto(`${home}?command=kv&model=gpt2&from-the-future=1`);
   await page.waitForSelector(".error");
-  expect(await text(".error"), /^error: attncalc \S+ has no option --from-the-future.*reload the page/);
+  expect(await text(".error"), /^attncalc \S+ has no option “from-the-future” in KV cache\..*reload the page/);
   await page.click(".error a");
   await answered();
   expect(await headline(), /^KV cache/);
 });
 
+await check("a link has short names of options, and those of other tools", async () => {
+  for (const name of ["c", "max-model-len", "max_model_len"]) {
+    await page.goto(`${home}?command=kv&model=gpt2&${name}=512`);
+    await answered();
+    expect(await headline(), "KV cache 36 MiB"); // 12 layers * 2 * 12 heads * 64 * 4 bytes * 512 tokens
+  }
+});
+
+await check("a link to a question of the terminal says so", async () => {
+  await page.goto(`${home}?command=sweep&model=gpt2`);
+  await page.waitForSelector(".error");
+  expect(await text(".error"), /^This page does not have the question “sweep”: attncalc in a terminal has it\./);
+  expect(await page.locator("#verdict").isVisible(), false);
+  await page.click(".error a");
+  await answered();
+  expect(await headline(), /^NEEDS /);
+});
+
+await check("the search finds options by their words, names and help", async () => {
+  const found = () => page.locator("#more .fields .field:visible label").allTextContents();
+  await page.fill("#search", "share of gpu's memory");
+  expect((await found()).join(), /^Share of the GPU's memory --gpu-memory-utilization,Share of the GPU's memory \(SGLang\)/);
+  await page.fill("#search", "ctk");
+  expect((await found()).length, 0);
+  await page.fill("#search", "");
+  if ((await found()).length < 5) throw new Error("the common options are gone");
+  expect(await page.locator("#more details details[open]").count(), 0);
+});
+
+await check("an option in a sentence leads to its field", async () => {
+  await page.goto(`${home}?command=fit&model=qwen3-8b&gpu=h100`);
+  await answered();
+  await page.click("#bar figcaption a");
+  expect(await page.evaluate(() => document.activeElement.id), "gpu-memory-utilization");
+});
+
+await check("texts have no words of the command line", async () => {
+  for (const query of ["?command=fit&model=qwen3-8b&gpu=h100&prompt=4K", "?command=fit&model=llama2-70b&gpu=h100", "?command=train&model=llama3.1-8b&gpu=h100", "?command=plan&model=gpt2", "?command=fit", "?command=kv&model=lama", "?command=fit&model=gpt2&engine=all", "?command=fit&gpu=h1000&model=gpt2", "?command=plan&model=llama3.1-8b&gpu=h100&users=20"]) {
+    await page.goto(home + query);
+    await answered();
+    await page.evaluate(() => document.querySelectorAll("#more, #lines, code, #install, header, label").forEach((each) => each.remove()));
+    expect(await page.evaluate(() => document.querySelector("main").innerText.match(/--[a-z][\w-]*|'fit |attncalc [a-z]+|attncalc\.[a-z]+|context=\d+/g)?.join() ?? ""), "");
+  }
+});
+
+await check("on a phone the verdict is below model, GPU and context", async () => {
+  await page.setViewportSize({ width: 360, height: 740 });
+  for (const question of ["fit&gpu=h100", "kv", "compare", "plan&gpu=h100&users=20", "train&gpu=h100"]) {
+    await page.goto(`${home}?command=${question}&model=qwen3-8b`);
+    await answered();
+    const top = await page.locator("#headline").evaluate((each) => Math.round(each.getBoundingClientRect().top));
+    if (top > 320) throw new Error(`${question}: ${top} pixels`);
+    const order = await page.evaluate(() => [...document.querySelectorAll("#form, #verdict, #more, #details")].map((each) => each.id).join());
+    expect(order, "form,verdict,more,details");
+  }
+});
+
+await check("on a phone the verdict stays in sight while an option is typed", async () => {
+  await page.goto(`${home}?command=fit&model=qwen3-8b&gpu=h100`);
+  await answered();
+  await page.click("#more summary");
+  await page.fill("#weights-dtype", "fp8");
+  await settle();
+  await page.locator("#weights-dtype").evaluate((each) => each.scrollIntoView({ block: "end" }));
+  const top = await page.locator("#headline").evaluate((each) => each.getBoundingClientRect().top);
+  expect(Math.round(top), 0);
+});
+
+await check("a table that is wider than the phone fades out, and scrolls by keyboard", async () => {
+  await page.goto(`${home}?command=compare&model=llama2-70b`);
+  await answered();
+  const place = page.locator("#tables .scroll");
+  expect(await place.getAttribute("class"), "scroll fades");
+  await place.focus();
+  for (let i = 0; i < 20; i++) await page.keyboard.press("ArrowRight");
+  await page.waitForFunction(() => document.querySelector("#tables .scroll").className === "scroll");
+  await page.setViewportSize({ width: 1280, height: 720 });
+});
+
+await check("a line is copied on plain http", async () => {
+  const plain = await page.context().newPage();
+  await plain.goto(`${home.replace("127.0.0.1", PLAIN_HTTP)}?command=kv&model=gpt2`);
+  await hasAnswered(plain);
+  expect(await plain.evaluate(() => isSecureContext), false);
+  await plain.click(".line button");
+  await plain.waitForFunction(() => document.querySelector(".line button").textContent === "Copied");
+  await plain.close();
+  await page.bringToFront();
+  expect(await page.evaluate(() => navigator.clipboard.readText()), "attncalc kv gpt2");
+  foreign.length = 0;
+});
+
 await check("the hub is asked after a click only", async () => {
+  await page.goto(`${home}?command=kv&model=gpt2`);
+  await answered();
   await context.route("https://huggingface.co/**", (route) => {
     const { pathname } = new URL(route.request().url());
     const headers = { "Access-Control-Allow-Origin": "*" };
@@ -285,7 +413,7 @@ await check("a hub that cannot be reached", async () => {
   await settle();
   await page.click(".error button");
   await settle();
-  expect(await text(".error"), /huggingface\.co cannot be reached from this page.*tip: /);
+  expect(await text(".error"), /huggingface\.co cannot be reached from this page.*Tip: /);
   expect(await page.evaluate(() => document.activeElement.id), "model");
 });
 

@@ -42,4 +42,4 @@ def fit(model: Any = None, *, is_screen: bool, **options: Unpack[FitOptions]) ->
         return result
     from ...serving.answer import Answer
 
-    return Answered(answer_report(Answer(result), with_variants=False))
+    return Answered(answer_report(Answer(result), with_bounds=False))
