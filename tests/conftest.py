@@ -21,8 +21,8 @@ import pytest
 import typer.main
 from hypothesis import settings
 
-# collecting garbage as often as by default takes a seventh of the time
-gc.set_threshold(20_000, 20, 20)
+# collecting garbage as often as by default takes a seventh of the time; `frozen` collects it, too
+gc.set_threshold(1_000_000, 20, 20)
 sys.path.insert(0, str(Path(__file__).parent))
 # a mistyped model name like a/b must not reach the hub
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -93,11 +93,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     work.
     """
     longest = ("test_page_in_browser", "test_verify", "test_printed_commands", "test_same_model")
+    longest += ("test_plan", "test_vllm_plans", "test_vram", "test_report")
     items.sort(key=lambda item: not item.path.name.startswith(longest))
 
 
 def pytest_collection_finish() -> None:
     """Collect no garbage among the tests and modules that stay."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> Iterator[None]:
+    """Collect no garbage among what a file leaves in caches, which are 2 million objects at last:
+    `verify --record` collects before each of its steps, which took half a minute.
+    """
+    yield
+    gc.collect()
     gc.freeze()
 
 
@@ -151,15 +162,17 @@ def without_checks_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncalc.verify.timing.MAX_RUNS", 1)
 
 
-@pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def unhurried() -> Iterator[None]:
     """Let `verify` take any time: on a busy machine it would shorten contexts, and print how far it
     is.
     """
-    monkeypatch.setattr("attncalc.show.progress.LINE_SECONDS", 3600)
-    monkeypatch.setattr("attncalc.verify.options.DEFAULT_MINUTES", 600)
-    monkeypatch.setattr("attncalc.verify.options.CATALOGUE_MINUTES", 600)
-    monkeypatch.setattr("attncalc.verify.options.SIMULATED_MINUTES", 600)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("attncalc.show.progress.LINE_SECONDS", 3600)
+        monkeypatch.setattr("attncalc.verify.options.DEFAULT_MINUTES", 600)
+        monkeypatch.setattr("attncalc.verify.options.CATALOGUE_MINUTES", 600)
+        monkeypatch.setattr("attncalc.verify.options.SIMULATED_MINUTES", 600)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -255,11 +255,12 @@ def test_one_of_several_devices_has_its_share(
 def test_the_part_of_one_device_agrees_for_every_kind(ask: Ask, tmp_path: Path) -> None:
     text = ZOO.replace("n_layers: 8", "n_layers: 10").replace("[window,", "[plain, mamba, window,")
     file = saved(f"{text}  plain: {{ n_kv_heads: 2 }}\n  mamba: {{ {MAMBA} }}\n", tmp_path)
-    for tp in ("2", "4"):
-        assert disagreeing(ask, file, "--simulate", "cuda", "-c", "64", "--tp", tp) == []
-    said = ask("verify", file, "--simulate", "cuda", "-c", "16", "--tp", "2", "--full").out
-    assert "mamba: it has the sizes of one device; its split is not checked." in said
-    assert "2 tensor-parallel devices; figures are per device" in said
+    asked = (file, "--simulate", "cuda", "-c", "16", "--tp")
+    assert disagreeing(ask, *asked, "4") == []
+    answer = ask("verify", *asked, "2", "--full")
+    assert answer.code == 0  # all checks agree
+    assert "mamba: it has the sizes of one device; its split is not checked." in answer.out
+    assert "2 tensor-parallel devices; figures are per device" in answer.out
 
 
 def test_a_wrong_split_disagrees(ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
