@@ -92,8 +92,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest files first: one that begins last would leave the other workers without
     work.
     """
-    longest = ("test_page_in_browser", "test_verify", "test_printed_commands", "test_same_model")
-    longest += ("test_plan", "test_vllm_plans", "test_vram", "test_report")
+    longest = (
+        "test_page_in_browser",
+        "test_verify",
+        "test_printed_commands",
+        "test_same_model",
+        "test_plan",
+        "test_vllm_plans",
+        "test_vram",
+        "test_report",
+    )
     items.sort(key=lambda item: not item.path.name.startswith(longest))
 
 
