@@ -2,16 +2,22 @@
 
 import dataclasses
 import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 from asking import Ask, refusal
 from tables import each
 from training_runs import (
+    HELD_OUT,
     ON_A_GPU,
     PUBLISHED,
     Measured,
     fitcheck_runs,
+    held_out_command,
+    held_out_runs,
     least_memory,
     litgpt_runs,
     published_run,
@@ -341,3 +347,31 @@ def test_deepspeeds_estimates_are_our_states_and_its_fp32_gradients() -> None:
         18 * n / gpus, rel=1e-8
     )
     assert (4 * 65e6 + 18 * 2783e6 / gpus) / 2**30 == pytest.approx(6.08, abs=0.01)
+
+
+def test_the_first_predictions_of_held_out_runs() -> None:
+    """The aim is a median error of 3 % per publisher: IBM and Answer.AI are within it, and litgpt
+    is not. Of 22 runs that ran out of memory 17 DO NOT FIT.
+    """
+    runs = held_out_runs()
+    errors = defaultdict(list)
+    for run in runs:
+        if run.measured and not run.contradiction:
+            errors[run.publisher].append(abs(run.error))
+    within = {publisher for publisher, sizes in errors.items() if median(sizes) < 0.03}
+    assert within == {"IBM fms-acceleration", "Answer.AI"}
+    failed = Counter(run.verdict for run in runs if run.measured is None)
+    assert failed == {"does_not_fit": 17, "fits": 4, "may_not_fit": 1}
+
+
+def test_held_out_runs_are_predicted_as_well_today(ask: Ask, tmp_path: Path) -> None:
+    """A later formula may be nearer. It may not be further off by 1 % in the median."""
+    now, first = [], []
+    for row in HELD_OUT["runs"]:
+        if not row["ran"] or "contradiction" in row:
+            continue
+        answer = ask(*held_out_command(row, tmp_path), "--json")
+        allocated = json.loads(answer.out)["values"]["allocated"]
+        now.append(abs(allocated / row["allocated"] - 1))
+        first.append(abs(row["predicted"]["allocated"] / row["allocated"] - 1))
+    assert median(now) < median(first) + 0.01

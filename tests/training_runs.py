@@ -22,6 +22,7 @@ from measure_training import config_of
 DATA = Path(__file__).parent / "data" / "training"
 FITCHECK: dict[str, Any] = json.loads((DATA / "fitcheck.json").read_text(encoding="utf-8"))
 ON_A_GPU: dict[str, Any] = json.loads((DATA / "h200.json").read_text(encoding="utf-8"))
+HELD_OUT: dict[str, Any] = json.loads((DATA / "held_out.json").read_text(encoding="utf-8"))
 PUBLISHED: dict[str, Any] = json.loads((DATA / "published.json").read_text(encoding="utf-8"))
 FLAGS = (
     "--hold-logits",
@@ -126,6 +127,59 @@ def published_runs() -> Iterator[Measured]:
         yield Measured(
             row["run"], predicted, row["measured"] * UNITS[row["unit"]], row["within"], row["why"]
         )
+
+
+class HeldOut(NamedTuple):
+    """A published run that was predicted before its outcome was read.
+
+    Attributes:
+        name: the name of its row.
+        publisher: who published it.
+        measured: bytes that were allocated at the peak, or None if it ran out of memory.
+        first: bytes that were predicted before the outcome was read.
+        verdict: the verdict of that prediction.
+        contradiction: why the row is not compared, or an empty text.
+    """
+
+    name: str
+    publisher: str
+    measured: int | None
+    first: int
+    verdict: str
+    contradiction: str
+
+    @property
+    def error(self) -> float:
+        """The relative error of the first prediction, of a run that did not run out of memory."""
+        assert self.measured is not None
+        return self.first / self.measured - 1
+
+
+def held_out_runs() -> list[HeldOut]:
+    """Return the published runs that were predicted before their outcome was read."""
+    return [
+        HeldOut(
+            row["id"],
+            row["publisher"],
+            row.get("allocated"),
+            row["predicted"]["allocated"],
+            row["predicted"]["verdict"],
+            row.get("contradiction", ""),
+        )
+        for row in HELD_OUT["runs"]
+    ]
+
+
+def held_out_command(row: dict[str, Any], folder: Path) -> list[str]:
+    """Return the arguments of `attncalc train` for a row of held_out.json, with a config.json in
+    the folder if the model is no preset.
+    """
+    model, *options = f"{row['arguments']} {row.get('now', '')}".split()
+    if model in HELD_OUT["models"]:
+        path = folder / model
+        path.write_text(json.dumps(HELD_OUT["models"][model]), encoding="utf-8")
+        model = str(path)
+    return ["train", model, *options]
 
 
 class Answered(NamedTuple):

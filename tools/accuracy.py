@@ -396,6 +396,15 @@ def training_by_publisher() -> list[str]:
     return by_publisher()
 
 
+def held_out_training() -> list[str]:
+    """Return one line per publisher of training runs that were predicted before their outcome was
+    read.
+    """
+    from training_tables import held_out  # without `train` there are none
+
+    return held_out()
+
+
 def classes() -> list[str]:
     """Return what transformers' classes save: which save exactly what the formulas say, and why
     others do not.
@@ -446,6 +455,7 @@ SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "rounds": rounds,
     "weights": by_weights,
     "training": training_by_publisher,
+    "held_out_training": held_out_training,
     "served": served,
 }
 # Further tables, which only --all writes.

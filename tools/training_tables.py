@@ -9,8 +9,10 @@ from statistics import mean, median
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from training_runs import (
     ON_A_GPU,
+    HeldOut,
     Measured,
     fitcheck_runs,
+    held_out_runs,
     litgpt_runs,
     published_runs,
     runs_on_a_gpu,
@@ -97,6 +99,31 @@ def by_publisher() -> list[str]:
 def _publisher_line(name: str, runs: list[Measured], unstated: int) -> str:
     errors = [abs(run.error_of_tensors) for run in runs]
     return f"| {name} | {len(runs)} | {median(errors):.2%} | {max(errors):.1%} | {unstated} |"
+
+
+def held_out() -> list[str]:
+    """Return one line per publisher of runs that were predicted before their outcome was read."""
+    groups: dict[str, list[HeldOut]] = {}
+    for run in held_out_runs():
+        groups.setdefault(run.publisher, []).append(run)
+    return [
+        "| publisher | ran | median error | largest error | contradict | ran out of memory | "
+        "DOES NOT FIT | MAY NOT FIT | FITS |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        *(_held_out_line(name, runs) for name, runs in sorted(groups.items())),
+    ]
+
+
+def _held_out_line(name: str, runs: list[HeldOut]) -> str:
+    ran = [run for run in runs if run.measured is not None]
+    compared = [abs(run.error) for run in ran if not run.contradiction]
+    verdicts = Counter(run.verdict for run in runs if run.measured is None)
+    errors = f"{median(compared):.1%} | {max(compared):.1%}" if compared else " | "
+    return (
+        f"| {name} | {len(ran)} | {errors} | {len(ran) - len(compared)} | "
+        f"{verdicts.total()} | {verdicts['does_not_fit']} | {verdicts['may_not_fit']} | "
+        f"{verdicts['fits']} |"
+    )
 
 
 def _litgpt_line() -> str:
