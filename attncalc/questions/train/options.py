@@ -288,6 +288,7 @@ class MemoryOptions(TrainingOptions, total=False):
         str | None,
         choice(*get_args(RecomputeMethod)),
         "Megatron's way of --recompute full: uniform chunks, or a block of layers of each stage.",
+        With(axis=False),
     ]
     recompute_num_layers: Annotated[
         Count | None,
