@@ -266,6 +266,11 @@ QUICK_STARTS = [
     ("deepspeed --num_gpus 8 main.py --model_name_or_path llama2-7b --per_device_train_batch_size 8 "
      "--max_seq_len 512 --gradient_checkpointing --zero_stage 3 --offload --deepspeed --lora_dim 0",
      "llama2-7b --gpus 8 -b 8 -c 512 --dtype fp16 --zero 3 --recompute full --offload optimizer,params"),
+    ("deepspeed --num_gpus 1 main.py --actor_model_name_or_path facebook/opt-1.3b --critic_model_name_or_path "
+     "facebook/opt-350m --actor_zero_stage 0 --critic_zero_stage 0 --num_padding_at_beginning 1 "
+     "--gradient_accumulation_steps 2 --deepspeed --actor_lora_dim 128 --enable_hybrid_engine "
+     "--actor_gradient_checkpointing --output_dir o",
+     "opt-1.3b -b 16 -c 512 --gradient-accumulation 2 --dtype fp16 --zero 0 --recompute full"),
     ("deepspeed --num_gpus 4 finetune.py --deepspeed ds_zero2.json --model_name_or_path qwen3-8b --use_lora "
      "--lora_r 64 --modules_to_save embed_tokens lm_head",
      "qwen3-8b --gpus 4 --zero 2 --lora r=64 --modules-to-save embedding+lm_head --reduce-bucket-size 2e8 "
