@@ -281,6 +281,11 @@ QUICK_STARTS = [
      "--recompute-granularity selective --recompute-modules core_attn moe_act layernorm",
      "qwen3-30b-a3b --gpus 8 --tp 2 --sequence-parallel --zero 1 --dtype bf16 -c 4096 -b 1 --recompute selective "
      "--recompute-modules core_attn+moe_act+layernorm"),
+    ("torchrun --nproc_per_node 8 pretrain_gpt.py --model llama3-8b --tensor-model-parallel-size 4 "
+     "--pipeline-model-parallel-size 2 --bf16 --seq-length 4096 --micro-batch-size 1 --recompute-granularity full "
+     "--recompute-method block --recompute-num-layers 8",
+     "llama3-8b --gpus 8 --tp 4 --pp 2 --dtype bf16 -c 4096 -b 1 --recompute full --recompute-method block "
+     "--recompute-num-layers 8"),
     # Megatron-Bridge
     ("./scripts/training/train.sh --nodes 1 --gpus-per-node 8 --account a --partition p --container-image i "
      "--recipe llama32_1b_pretrain_config --mode pretrain --dataset mock",
@@ -419,9 +424,9 @@ def test_a_quick_start_has_the_figures_by_hand(
             "adapters of rank 128 beside the trained weights are not counted",
         ),
         (
-            "torchrun pretrain_gpt.py --model llama3-8b --recompute-granularity full "
+            "torchrun pretrain_gpt.py --model llama3-8b --recompute-granularity selective "
             "--recompute-method block --recompute-num-layers 4",
-            "4 layers of each stage are recomputed, but the activations of all are counted",
+            "recompute_method and recompute_num_layers need each other",
         ),
         (
             "tune run qat_distributed --config llama3_1/8B_qat_full",

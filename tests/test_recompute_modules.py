@@ -5,7 +5,7 @@ from typing import Any
 from asking import Ask
 from tables import each
 
-from attncalc import load, train
+from attncalc import load
 from attncalc.cost.training.fits import changes
 from attncalc.cost.training.setup import Training
 from attncalc.cost.training.step import most_loaded, stage_budget
@@ -172,32 +172,117 @@ def test_a_warning_says_that_norms_of_dense_layers_are_part_of_the_next_matrix(a
     assert "The module layernorm saves nothing" not in screen
 
 
-def test_moonlights_published_peak_is_predicted_within_2_percent() -> None:
-    # Megatron-Bridge's page on recomputation: 36.618 GB allocated after iteration 2; its recipe has
-    # gradients and moments in bf16
-    sizes: Any = {
-        "model_type": "deepseek_v3",
-        "hidden_size": 2048,
-        "intermediate_size": 11_264,
-        "moe_intermediate_size": 1408,
-        "num_hidden_layers": 27,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 16,
-        "vocab_size": 163_840,
-        "n_routed_experts": 64,
-        "n_shared_experts": 2,
-        "num_experts_per_tok": 6,
-        "first_k_dense_replace": 1,
-        "kv_lora_rank": 512,
-        "q_lora_rank": None,
-        "qk_nope_head_dim": 128,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 128,
-        "n_group": 1,
-        "topk_group": 1,
-        "max_position_embeddings": 8192,
-        "torch_dtype": "bfloat16",
-    }
-    options: Any = {**MEGATRON, **SPLIT, "grad_dtype": "bf16", "optimizer_dtype": "bf16"}
-    result = train(sizes, **options)
-    assert abs(result.budget.allocated / 36.618e9 - 1) < 0.02
+LLAMA: Any = {"context": TOKENS, "dtype": "bf16", "compile": True, "recompute": "full", "tp": 2}
+# An input of a layer, and what a layer of Llama 3 8B saves without recomputation.
+INPUT = TOKENS * 4096 * 2
+
+
+def method_of(method: str, number: int, **options: Any) -> Training:
+    given: Any = {**LLAMA, "recompute_method": method, "recompute_num_layers": number, **options}
+    return read_train_request(load("llama3-8b"), given).run
+
+
+def kept_in_layers(run: Training, stage: int = 0) -> int:
+    activations = stage_budget(run, run.stages[stage], plain=True).activations
+    return sum(int(activations.get(part, 0)) for part in ("attention", "mlp", "norms"))
+
+
+def of_one_layer() -> int:
+    """Return the bytes that one of 32 layers saves."""
+    given: Any = {**LLAMA, "recompute": "none"}
+    return kept_in_layers(read_train_request(load("llama3-8b"), given).run) // 32
+
+
+@each(
+    ("method", "number", "inputs", "whole"),
+    [
+        ("uniform", 1, 32, 0),
+        ("uniform", 8, 4, 0),
+        # 32 = 6 x 5 + 2: seven chunks
+        ("uniform", 5, 7, 0),
+        ("uniform", 99, 1, 0),
+        ("block", 8, 8, 24),
+        ("block", 99, 32, 0),
+    ],
+)
+def test_a_method_keeps_inputs_of_layers_and_layers_that_are_not_recomputed(
+    method: str, number: int, inputs: int, whole: int
+) -> None:
+    assert kept_in_layers(method_of(method, number)) == inputs * INPUT + whole * of_one_layer()
+
+
+def test_a_block_is_of_each_stage() -> None:
+    # two stages of 16 layers, of which 4 are recomputed; the first has two micro-batches in flight
+    run = method_of("block", 4, tp=1, pp=2, gradient_accumulation=8)
+    plain: Any = {**LLAMA, "recompute": "none", "tp": 1}
+    whole = read_train_request(load("llama3-8b"), plain).run
+    of_one = kept_in_layers(whole) // 32
+    assert kept_in_layers(run, 0) == 2 * (4 * INPUT + 12 * of_one)
+    assert kept_in_layers(run, 1) == 4 * INPUT + 12 * of_one
+
+
+def test_layers_of_several_groups_are_recomputed_in_their_order() -> None:
+    # DeepSeek-V3 has 3 dense layers first, then 58 with experts: 4 of them are in the block
+    run = run_of("deepseek-v3", "core_attn")
+    full: Any = {"context": TOKENS, "recompute": "full", "recompute_method": "block"}
+    full["recompute_num_layers"] = 7
+    block = read_train_request(load("deepseek-v3"), full).run
+    saved = stage_budget(block, block.stages[0], plain=True).saved
+    counts = [(layer.group, int(layer.layers.count), layer.is_whole) for layer in saved.layers]
+    assert run.model.main.n_layers == 61
+    assert [count for _, count, _ in counts] == [3, 4, 54]
+    assert [is_whole for _, _, is_whole in counts] == [False, False, True]
+
+
+def test_a_chunk_is_recomputed_at_once() -> None:
+    name = "backward pass of the MLP's product in the last layer"
+    sizes = []
+    for number in (1, 4):
+        budget = most_loaded(method_of("uniform", number), plain=True)
+        (moment,) = (moment for moment in budget.moments if moment.name == name)
+        sizes.append(sum(int(h.size) for h in moment.held if h.name == "temporary"))
+    assert sizes[1] - sizes[0] == 3 * of_one_layer()
+
+
+def test_whole_layers_are_gone_when_a_block_is_recomputed() -> None:
+    run = method_of("block", 8)
+    (moment,) = (
+        moment
+        for moment in most_loaded(run, plain=True).moments
+        if moment.name.startswith("backward pass of the MLP's product in the last layer (")
+        and moment.name.endswith("recomputed)")
+    )
+    kept = sum(int(h.size) for h in moment.held if h.name == "activations")
+    # beside the inputs of the 8 layers the last norm's input and the head's, and the token ids
+    assert kept - 8 * INPUT < 3 * INPUT
+
+
+@each(
+    ("method", "number", "share"),
+    [("uniform", 4, (1, 1)), ("block", 8, (8, 32)), ("block", 99, (1, 1))],
+)
+def test_hardware_flops_have_the_layers_that_are_recomputed(
+    method: str, number: int, share: tuple[int, int]
+) -> None:
+    given: Any = LLAMA
+    full = work(read_train_request(load("llama3-8b"), given).run)
+    counted = work(method_of(method, number))
+    more, whole = (int(of.hardware) - int(of.per_step) for of in (counted, full))
+    assert more == whole * share[0] // share[1]
+
+
+@each(
+    ("words", "error"),
+    [
+        ("--recompute-method block --recompute-num-layers 4", "needs --recompute full"),
+        ("--recompute full --recompute-method block", "alone does not say what is recomputed"),
+        ("--recompute full --recompute-num-layers 4", "alone does not say what is recomputed"),
+        (
+            "--recompute full --recompute-method block --recompute-num-layers 4 --pp 2 --ga 8 "
+            "--virtual-stages 2",
+            "--recompute-method cannot be combined with --virtual-stages",
+        ),
+    ],
+)
+def test_a_method_that_says_too_little_is_refused(ask: Ask, words: str, error: str) -> None:
+    assert error in ask("train", "llama3-8b", *words.split()).error

@@ -32,7 +32,7 @@ from ..flops import matmuls_of_op
 from .classes import class_math
 from .mlp import mlp_tensors
 from .param_tensor import ParamTensor
-from .selective import is_recomputed
+from .selective import is_recomputed, recomputed_layers
 from .setup import Lora, Stage, Training
 from .tensors import adapters, is_target, layer_tensors
 
@@ -48,6 +48,19 @@ class LayerSaved(NamedTuple):
     kept: tuple[SavedTensor, ...]  # those that stay until the backward pass of the layer begins
     params: tuple[ParamTensor, ...]  # the layer's parameter tensors
     hidden: int  # bytes of the hidden states
+    inputs: int = 0  # layers whose kept tensors stay; 0 for all of the group
+    together: int = 1  # layers that are recomputed at once
+    is_whole: bool = False  # whether it is not recomputed, beside layers that are
+
+    @property
+    def kept_count(self) -> int:
+        """Return the number of layers whose kept tensors stay."""
+        return self.inputs or self.layers.count
+
+    @property
+    def kept_size(self) -> Quantity:
+        """Return the bytes of what stays of all these layers, of one micro-batch."""
+        return total(quantity(self.kept_count * tensor.size) for tensor in self.kept)
 
     def part(self, part: str, tensors: Iterable[SavedTensor]) -> Quantity:
         return total(t.size for t in tensors if t.part == part)
@@ -97,19 +110,17 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
             math=math,
         )
 
-    layers = []
+    layers: list[LayerSaved] = []
     outside: list[SavedTensor] = []
-    for stack, group in model.groups():
+    for index, (stack, group) in enumerate(model.groups()):
         f = forward(stack)
         params = tuple(layer_tensors(run, model, stack, dataclasses.replace(group, count=1)))
         saved = tuple(_reduced(run, f, _layer_saved(run, stack, group, params, f, source)))
         hidden = (FP32 if run.autocasts_adapters else f.bytes) * f.tokens * f.d_model
         name = group_name(model, stack, group)
-        layers.append(
-            LayerSaved(
-                name, group, saved, tuple(_kept(run, f, stack, group, saved)), params, hidden
-            )
-        )
+        kept = tuple(_kept(run, f, stack, group, saved))
+        layer = LayerSaved(name, group, saved, kept, params, hidden)
+        layers += _by_method(run, stage, index, layer)
     for stack in model.stacks:
         f = forward(stack)
         if stage.is_first and (stack is model.main or stack.input == "source"):
@@ -119,6 +130,35 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
         if run.workload.recompute == "full" and stack is model.main:
             outside += _shared_mask(run, f)
     return StageSaved(tuple(layers), tuple(outside), quantity(workload.batch * tokens))
+
+
+def _by_method(run: Training, stage: Stage, index: int, layer: LayerSaved) -> Iterator[LayerSaved]:
+    """Yield the layers of a group that are recomputed and those that are not, with
+    --recompute-method.
+
+    `index` is the group's place among those of the stage.
+    """
+    if run.recompute_method is None:
+        yield layer
+        return
+    main = stage.model.plain().main
+    of_group = main.distinct()[index]
+    found = recomputed_layers(run, main.each_layer()).get(dataclasses.replace(of_group, count=1))
+    recomputed = found.layers if found else 0
+    rest = int(of_group.count) - recomputed
+    if found:
+        count = symbol_like(layer.hidden, "L_again", recomputed, "layers that are recomputed")
+        inputs = symbol_like(layer.hidden, "inputs", found.inputs, "inputs of layers that are kept")
+        yield layer._replace(
+            group=f"{layer.group}, recomputed" if rest else layer.group,
+            layers=dataclasses.replace(layer.layers, count=count),
+            inputs=inputs,
+            together=found.together,
+        )
+    if rest:
+        count = symbol_like(layer.hidden, "L_whole", rest, "layers that are not recomputed")
+        whole = dataclasses.replace(layer.layers, count=count)
+        yield layer._replace(layers=whole, kept=layer.tensors, is_whole=True)
 
 
 def _router_of_megatron(router: Router) -> Router:
@@ -525,7 +565,7 @@ def kept_parts(run: Training, saved: StageSaved) -> dict[str, Quantity]:
     head.
     """
     in_layers = (
-        (tensor.part, layer.layers.count * tensor.size)
+        (tensor.part, layer.kept_count * tensor.size)
         for layer in saved.layers
         for tensor in layer.kept
     )

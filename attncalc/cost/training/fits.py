@@ -240,6 +240,9 @@ class Asked(NamedTuple):
         changed = {**self.options, **options}
         if changed.get("recompute") != "selective":  # whose modules they are
             changed.pop("recompute_modules", None)
+        if changed.get("recompute") != "full":
+            changed.pop("recompute_method", None)
+            changed.pop("recompute_num_layers", None)
         return self._replace(run=self.resolve(changed), options=changed)
 
 

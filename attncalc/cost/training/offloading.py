@@ -45,7 +45,7 @@ def _offloaded(saved: StageSaved) -> list[SavedTensor]:
     found = [tensor for tensor in outside if tensor.part == "embedding"]
     for layer in saved.layers:
         kept = [tensor for tensor in layer.kept if _is_offloaded(tensor)]
-        found += kept * int(layer.layers.count)
+        found += kept * int(layer.kept_count)
     return found + [tensor for tensor in outside if tensor.part == "head"]
 
 

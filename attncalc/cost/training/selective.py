@@ -4,13 +4,44 @@ Source: Megatron-LM, megatron/core/transformer/transformer_config.py (recompute_
 files that each function names. Its layers are Transformer Engine's (models/gpt/gpt_layer_specs.py).
 """
 
+from collections import Counter
+from collections.abc import Sequence
+
 from ...attention.latent import Latent
 from ...attention.saved import SavedTensor
 from ...model import Layers
+from ...records import NamedTuple
 from .setup import Training
 
 # What MLA computes from its latents.
 _UP_PROJECTED = ("q", "k", "v", "output of W_kv_b")
+
+
+class Recomputed(NamedTuple):
+    """The layers of a group that are recomputed in full."""
+
+    layers: int  # how many are recomputed
+    inputs: int  # inputs of layers that are kept for them
+    together: int  # layers that are recomputed at once
+
+
+def recomputed_layers(run: Training, layers: Sequence[Layers]) -> dict[Layers, Recomputed]:
+    """Return the recomputed layers of a stage by group, of its layers in order.
+
+    uniform keeps the input of each chunk of recompute_num_layers layers, and recomputes a chunk at
+    once; block recomputes the first recompute_num_layers layers one by one, and keeps the others
+    whole (megatron/core/recompute.py, checkpointed_forward).
+    """
+    n = run.recompute_num_layers
+    if run.recompute_method == "block":
+        counts = Counter(layers[:n])
+        return {group: Recomputed(count, count, 1) for group, count in counts.items()}
+    inputs = Counter(layers[::n])
+    together = min(n, len(layers))
+    return {
+        group: Recomputed(count, inputs[group], together)
+        for group, count in Counter(layers).items()
+    }
 
 
 def is_recomputed(run: Training, layers: Layers, tensor: SavedTensor) -> bool:

@@ -25,6 +25,8 @@ from .pipeline import StageLayers, most_stages, stage_layers
 Loss = Literal["full", "compiled", "chunked", "fused"]
 Stepping = Literal["fused", "foreach", "loop"]
 WAYS = ("full", "LoRA", "QLoRA")
+# How Megatron recomputes layers: in chunks of a number of them, or that number of them alone.
+RecomputeMethod = Literal["uniform", "block"]
 Fp8 = Literal["none", "inputs", "weights"]
 # Chunks of the logits of --loss chunked: torchtune's CEWithChunkedOutputLoss(num_output_chunks=8).
 CHUNKS = 8
@@ -97,6 +99,9 @@ class Training:
     sequence_parallel: bool = False
     # ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights
     zero: int = 0
+    # How layers are recomputed, and how many at once or per stage; None for one at a time
+    recompute_method: RecomputeMethod | None = None
+    recompute_num_layers: int = 1
     reduce_bucket_size: int = REDUCE_BUCKET  # elements of DeepSpeed's buffer of gradients
     overlap_comm: bool = False  # whether ZeRO 1 and 2 have two such buffers
     # elements of weights that DeepSpeed's ZeRO 3 gathers at once
@@ -256,11 +261,12 @@ class Training:
 
     @property
     def is_megatron(self) -> bool:
-        """Return whether the run is Megatron's: a tensor-parallel one, a pipeline, or one that
-        names its modules, without ZeRO 2 and 3, which Megatron does not have.
+        """Return whether the run is Megatron's: a tensor-parallel one, a pipeline, or one with its
+        options of recomputation, without ZeRO 2 and 3, which Megatron does not have.
         """
         is_split = self.tp > 1 or self.pp > 1
-        return self.zero <= 1 and (is_split or bool(self.recompute_modules))
+        names_layers = bool(self.recompute_modules or self.recompute_method)
+        return self.zero <= 1 and (is_split or names_layers)
 
     @property
     def is_deepspeed(self) -> bool:

@@ -390,12 +390,8 @@ class _Moments:
             more = Held(
                 "temporary",
                 "recomputed activations, and gradients of activations",
-                moment.temporary,
+                _recomputed_and_gradients(layer, moment),
             )
-            if run.workload.recompute != "none":
-                others = (*layer.kept, *moment.freed)
-                again = (tensor.size for tensor in layer.tensors if tensor not in others)
-                more = more._replace(size=total((*again, moment.temporary)))
             done: tuple[Held, ...] = ()
             later = quantity(0)
             if not self.is_whole:
@@ -403,6 +399,9 @@ class _Moments:
             kept = self.kept
             if "activations" in run.offload:
                 one = kept = kept._replace(size=in_backward(layer))
+            if not layer.is_whole:  # whose backward pass comes after that of whole layers
+                done_before = (other.kept_size for other in self.saved.layers if other.is_whole)
+                kept = _without(kept, total(done_before))
             last = _without(kept, freed)
             earlier = _without(before_embedding, later)
             where = f"backward pass of the {moment.name} in the"
@@ -738,6 +737,18 @@ def _own_gradients(
         symbol("N_later", later, "parameters of the layer without gradients yet") * size
     )
     return (Held("gradients", "gradients of the layer", exist),), to_come
+
+
+def _recomputed_and_gradients(layer: LayerSaved, moment: _LayerMoment) -> Quantity:
+    """Return the bytes of what is computed again for a layer's backward pass, and of gradients of
+    activations.
+    """
+    others = (*layer.kept, *moment.freed)
+    again = [tensor.size for tensor in layer.tensors if tensor not in others]
+    if layer.together > 1:  # the other layers of the chunk
+        of_one = total(tensor.size for tensor in layer.tensors)
+        again.append(quantity((layer.together - 1) * of_one))
+    return total((*again, moment.temporary))
 
 
 def _without(held: Held, size: Quantity) -> Held:

@@ -6,12 +6,17 @@ forward passes. Adapters are not counted. A reference model has a forward pass o
 the model without its adapters in its place.
 """
 
+import dataclasses
+from collections import Counter
+
 from ...attention.kind import MULTIPLY_ADD
 from ...attention.latent import Latent
+from ...engines.pipeline import cut
+from ...model import Layers
 from ...quantity import Quantity, Ratio, quantity, ratio, symbol
 from ...records import NamedTuple
 from ..flops import Flops, flops
-from .selective import has_experts
+from .selective import has_experts, recomputed_layers
 from .setup import Training
 
 
@@ -49,6 +54,8 @@ def work(run: Training) -> Work:
     again = of_batch.recomputation
     if run.recompute_modules:
         again = _of_modules(run, of_batch)
+    elif run.recompute_method == "block":
+        again = _of_block(run, of_batch)
     if run.lora or run.references:
         exact = quantity(exact * ((2 if run.lora else 3) + run.references) // 3)
     if "lm_head" in run.modules_to_save:
@@ -64,6 +71,20 @@ def work(run: Training) -> Work:
     tokens = symbol("tokens", run.tokens, "tokens of a step")
     six = quantity(batches * of_batch.six_n_d) if of_batch.six_n_d is not None else None
     return Work(per_step, ratio(per_step, tokens), hardware, six, of_batch)
+
+
+def _of_block(run: Training, of_batch: Flops) -> Quantity:
+    """Return the FLOPs of a forward pass through the layers of each stage that are recomputed."""
+    layers = run.model.main.each_layer()
+    again = Counter[Layers]()
+    for of_stage in cut(layers, run.stage_layers.sizes):
+        for group, found in recomputed_layers(run, of_stage).items():
+            again[group] += found.layers
+    parts = []
+    for (_, group), counted in zip(run.model.groups(), of_batch.groups, strict=True):
+        n = again[dataclasses.replace(group, count=1)]
+        parts.append(int(counted.recomputation) * n // int(group.count))
+    return symbol("flops_block", sum(parts), "FLOP of the layers that are recomputed")
 
 
 def _of_modules(run: Training, of_batch: Flops) -> Quantity:

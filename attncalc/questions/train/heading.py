@@ -206,8 +206,16 @@ def settings(run: Training, searched: str = "") -> Iterator[str]:
         yield f"{run.dtype} with {run.fp8} in fp8"
     if run.kernel != "flash":
         yield f"{run.kernel} attention"
+    yield from _recompute_settings(run)
+
+
+def _recompute_settings(run: Training) -> Iterator[str]:
+    """Yield what the backward pass recomputes."""
     if run.recompute_modules:
         yield f"recompute {' and '.join(run.recompute_modules)}"
+    elif run.recompute_method:
+        layers = plural(run.recompute_num_layers, "layer")
+        yield f"recompute full, {run.recompute_method} of {layers}"
     elif run.workload.recompute != "none":
         yield f"recompute {run.workload.recompute}"
 

@@ -14,6 +14,7 @@ from ...cost.training.setup import (
     Bitsandbytes,
     Fp8,
     Loss,
+    RecomputeMethod,
     Stepping,
 )
 from ...errors import AttncalcError, BadValueError
@@ -282,6 +283,17 @@ class MemoryOptions(TrainingOptions, total=False):
         f"Modules of --recompute selective, as Megatron's: {', '.join(RECOMPUTE_MODULES)}. "
         "Default: core_attn.",
         With(metavar="NAME[+NAME]", axis=False),
+    ]
+    recompute_method: Annotated[
+        str | None,
+        choice(*get_args(RecomputeMethod)),
+        "Megatron's way of --recompute full: uniform chunks, or a block of layers of each stage.",
+    ]
+    recompute_num_layers: Annotated[
+        Count | None,
+        COUNT,
+        "Layers of a chunk, or of the block, of --recompute-method.",
+        With(axis=False),
     ]
     kernel: Annotated[
         str | None,

@@ -254,6 +254,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     _check_quantization(values)
     _check_saved_modules(values, spec, lora)
     _check_recompute_modules(values, spec)
+    _check_recompute_method(values, spec)
     _check_fused_softmax(values, spec, computes)
     if "fused_gelu" in values and class_math(spec.model_type).activation != "gelu_new":
         raise AttncalcError(
@@ -265,7 +266,8 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
             "give --dtype bf16, and --fp8 inputs for Transformer Engine",
         )
     buffers = _buffers(values, spec, zero)
-    is_split = split["tp"] > 1 or split["pp"] > 1 or "recompute_modules" in values
+    is_split = split["tp"] > 1 or split["pp"] > 1
+    is_split = is_split or "recompute_modules" in values or "recompute_method" in values
     is_megatron = is_split and zero <= 1
     of_weights = _dtypes_of_weights(
         values, computes, zero=zero, has_lora=lora is not None, is_megatron=is_megatron
@@ -456,6 +458,24 @@ def _check_recompute_modules(values: Mapping[str, Any], spec: ModelSpec) -> None
         if not present.get(module, True):
             problem = f"--recompute-modules {module} has no effect on {spec.title}"
             raise AttncalcError(problem, "leave it out: no layer has such a module")
+
+
+def _check_recompute_method(values: Mapping[str, Any], spec: ModelSpec) -> None:
+    """Raise AttncalcError if --recompute-method or --recompute-num-layers would have no effect."""
+    given = [name for name in ("recompute_method", "recompute_num_layers") if name in values]
+    if not given:
+        return
+    if values.get("recompute") != "full":
+        raise AttncalcError(f"{long_option(given[0])} needs --recompute full", "give both")
+    if len(given) == 1:
+        missing = {"recompute_method": "--recompute-num-layers 1"}
+        tip = f"give {missing.get(given[0], '--recompute-method uniform')}, as Megatron needs it"
+        raise AttncalcError(f"{long_option(given[0])} alone does not say what is recomputed", tip)
+    if values.get("virtual_stages", 1) > 1:
+        tip = "give --recompute full alone, which recomputes all layers"
+        raise clash(long_option(given[0]), "--virtual-stages", tip)
+    if spec.encoder:
+        raise NotSupportedError(f"{long_option(given[0])}: {spec.title} has an encoder")
 
 
 def _check_saved_modules(values: Mapping[str, Any], spec: ModelSpec, lora: Lora | None) -> None:
