@@ -266,6 +266,11 @@ QUICK_STARTS = [
     ("deepspeed --num_gpus 8 main.py --model_name_or_path llama2-7b --per_device_train_batch_size 8 "
      "--max_seq_len 512 --gradient_checkpointing --zero_stage 3 --offload --deepspeed --lora_dim 0",
      "llama2-7b --gpus 8 -b 8 -c 512 --dtype fp16 --zero 3 --recompute full --offload optimizer,params"),
+    ("deepspeed --num_gpus 1 main.py --actor_model_name_or_path facebook/opt-1.3b --critic_model_name_or_path "
+     "facebook/opt-350m --actor_zero_stage 0 --critic_zero_stage 0 --num_padding_at_beginning 1 "
+     "--gradient_accumulation_steps 2 --deepspeed --actor_lora_dim 128 --enable_hybrid_engine "
+     "--actor_gradient_checkpointing --output_dir o",
+     "opt-1.3b -b 16 -c 512 --gradient-accumulation 2 --dtype fp16 --zero 0 --recompute full"),
     ("deepspeed --num_gpus 4 finetune.py --deepspeed ds_zero2.json --model_name_or_path qwen3-8b --use_lora "
      "--lora_r 64 --modules_to_save embed_tokens lm_head",
      "qwen3-8b --gpus 4 --zero 2 --lora r=64 --modules-to-save embedding+lm_head --reduce-bucket-size 2e8 "
@@ -276,6 +281,11 @@ QUICK_STARTS = [
      "--recompute-granularity selective --recompute-modules core_attn moe_act layernorm",
      "qwen3-30b-a3b --gpus 8 --tp 2 --sequence-parallel --zero 1 --dtype bf16 -c 4096 -b 1 --recompute selective "
      "--recompute-modules core_attn+moe_act+layernorm"),
+    ("torchrun --nproc_per_node 8 pretrain_gpt.py --model llama3-8b --tensor-model-parallel-size 4 "
+     "--pipeline-model-parallel-size 2 --bf16 --seq-length 4096 --micro-batch-size 1 --recompute-granularity full "
+     "--recompute-method block --recompute-num-layers 8",
+     "llama3-8b --gpus 8 --tp 4 --pp 2 --dtype bf16 -c 4096 -b 1 --recompute full --recompute-method block "
+     "--recompute-num-layers 8"),
     # Megatron-Bridge
     ("./scripts/training/train.sh --nodes 1 --gpus-per-node 8 --account a --partition p --container-image i "
      "--recipe llama32_1b_pretrain_config --mode pretrain --dataset mock",
@@ -414,9 +424,9 @@ def test_a_quick_start_has_the_figures_by_hand(
             "adapters of rank 128 beside the trained weights are not counted",
         ),
         (
-            "torchrun pretrain_gpt.py --model llama3-8b --recompute-granularity full "
+            "torchrun pretrain_gpt.py --model llama3-8b --recompute-granularity selective "
             "--recompute-method block --recompute-num-layers 4",
-            "4 layers of each stage are recomputed, but the activations of all are counted",
+            "recompute_method and recompute_num_layers need each other",
         ),
         (
             "tune run qat_distributed --config llama3_1/8B_qat_full",

@@ -185,7 +185,8 @@ def _output_names() -> frozenset[str]:
 
 
 def _is_asked(parameter: Any) -> bool:
-    return parameter.name not in {*_output_names(), "help", "preset"}
+    is_hidden = getattr(parameter, "hidden", False)
+    return not is_hidden and parameter.name not in {*_output_names(), "help", "preset"}
 
 
 def _property(parameter: Any, declared: Option | None, heading: str) -> dict[str, Any]:

@@ -45,6 +45,8 @@ _OF_DEEPSPEED_CHAT = {"lora_dim", "only_optimize_lora", "num_padding_at_beginnin
     "sft_only_data_path",
     "data_split",
 }
+# The key of the model that its third step trains first.
+ACTOR = "actor_model_name_or_path"
 _ADAPTERS = r"finetune_adapter\w*"
 
 
@@ -106,7 +108,10 @@ class Launch:
 
     def see_key(self, key: str) -> None:
         """Read the name of an option, if only one trainer has it."""
-        if key in _OF_DEEPSPEED_CHAT and not self.trainer:
+        if key == ACTOR:
+            self.trainer = "deepspeed-chat"
+            self.names = ["step3"]
+        elif key in _OF_DEEPSPEED_CHAT and not self.trainer:
             self.trainer = "deepspeed-chat"
             self.names = ["main.py"]
 

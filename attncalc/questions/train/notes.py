@@ -11,14 +11,14 @@ from ...attention.mamba import Mamba, Mamba2
 from ...attention.saved import KEEP_SCORES
 from ...cost.training.activations import has_windows
 from ...cost.training.classes import class_math, saves_more
-from ...cost.training.fits import VARIED
+from ...cost.training.fits import MOST_TOGETHER, SHORTEST_CONTEXT, SHORTEST_PART, VARIED
 from ...cost.training.param_tensor import ParamTensor
 from ...cost.training.selective import has_norm_of_its_own
 from ...cost.training.setup import Training
 from ...cost.training.states import States
 from ...cost.training.step import LOADING
 from ...model import plural
-from ...units import BYTES, dtype, human
+from ...units import BYTES, count, dtype, human
 from .advice import in_keys
 from .figures import Answer
 
@@ -47,6 +47,11 @@ def train_notes(of: Answer) -> Iterator[str]:
         yield from _quantized_notes(run, states)
     if of.auto and result.verdict != "fits":
         yield f"Not even the smallest {of.auto} is sure to fit."
+    if of.asked and result.verdict in ("may_not_fit", "does_not_fit"):
+        yield (
+            f"At most {MOST_TOGETHER} changes are offered together. A context is offered down to "
+            f"1/{SHORTEST_PART} of what is asked for, and to {count(SHORTEST_CONTEXT)} tokens."
+        )
     yield from _work_notes(of)
     yield from _stage_notes(run)
     yield from _sharding_notes(run)

@@ -26,7 +26,7 @@ from ..pasted_words import (
     without_first,
     words_of,
 )
-from .launch import MODULE, STARTERS, TRAINERS, Launch, is_recipe
+from .launch import ACTOR, MODULE, STARTERS, TRAINERS, Launch, is_recipe
 from .programs import PROGRAMS, read_program
 from .recipes import (
     OBJECTIVES,
@@ -405,6 +405,8 @@ class _Reader:
             )
         if launch.guessed and launch.trainer == "trl":
             self._notes.append(f"{truncate(launch.guessed)} is read as the script of TRL")
+        if "step3" in launch.names:
+            self._notes.append("only the actor is counted: no critic, and no generation")
 
     def _check_deepspeed(self) -> None:
         """Raise AttncalcError if --deepspeed has no value, which is a switch of DeepSpeed-Chat."""
@@ -621,7 +623,7 @@ class _Reader:
         """Return whether a key has the model."""
         if key == "checkpoint_dir":
             return self._launch.trainer == "litgpt"
-        return ALSO.get(long_option(key)) == "--preset"
+        return key == ACTOR or ALSO.get(long_option(key)) == "--preset"
 
     def _needs_value(self, key: str) -> bool:
         """Return whether a key is read, and is no switch."""

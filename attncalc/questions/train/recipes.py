@@ -306,17 +306,7 @@ def _set_recomputation(found: dict[str, str]) -> list[str]:
         notes.append(
             f"of every {every} layers one is recomputed, but the activations of all are counted"
         )
-    is_in_blocks = found.pop("blocks", None) is not None
-    layers = found.pop("layers", "")
-    if found.get("--recompute") == "full":
-        if is_in_blocks:
-            found["--recompute"] = "none"
-            notes.append(
-                f"{layers or 'some'} layers of each stage are recomputed, but the activations of "
-                "all are counted"
-            )
-        elif layers:
-            notes.append(f"recomputation of {layers} layers together is counted as of one")
+    notes += _set_layers(found)
     if found.get("--recompute") != "selective" and "--recompute-modules" in found:
         del found["--recompute-modules"]
         notes.append("recompute_modules has no effect: the granularity is not selective")
@@ -333,6 +323,23 @@ def _set_recomputation(found: dict[str, str]) -> list[str]:
     elif only == "model" and found.get("--loss") == "compiled":
         del found["--loss"]
     return notes
+
+
+def _set_layers(found: dict[str, str]) -> list[str]:
+    """Leave out Megatron's way to recompute layers where it has no effect, and return notes."""
+    method = found.get("--recompute-method")
+    number = found.get("--recompute-num-layers")
+    if method is None and number is None:
+        return []
+    if found.get("--recompute") == "full" and method and number:
+        is_of_each = (method, number) == ("uniform", "1")
+        if not is_of_each or "--virtual-stages" not in found:
+            return []
+    found.pop("--recompute-method", None)
+    found.pop("--recompute-num-layers", None)
+    if found.get("--recompute") == "full" and method and number:
+        return []  # each layer is recomputed alone, as without them
+    return ["recompute_method and recompute_num_layers need each other, and the granularity full"]
 
 
 def _set_sharding(found: dict[str, str]) -> None:
