@@ -443,10 +443,9 @@ class ResolvedRequest(NamedTuple):
         own = args.compute_capability
         if least is None or own is None or own >= least or self.gpu is None:
             return None
-        needed, given = (".".join(map(str, version)) for version in (least, own))
         return Refusal(
-            f"{self.engine.title} needs a GPU of compute capability {needed} or more, and "
-            f"{self.gpu.title} has {given}",
+            f"{self.engine.title} needs a GPU of compute capability {least[0]}.{least[1]} or more: "
+            "this one is older",
             "Use --engine llamacpp or --engine transformers.",
         )
 

@@ -355,7 +355,7 @@ def _other_memory_notes(result: FitResult, gpu: Gpu) -> Iterator[str]:
     ):
         size = human(DESKTOP, BYTES)
         if result.budget.kv_memory_low - int(result.needed) >= DESKTOP:
-            yield f"A desktop that uses {size} of this GPU changes nothing; it is not counted."
+            yield f"A desktop that uses {size} of this GPU changes no verdict, and is not counted."
         else:  # a note that starts with an option is on the default screen
             yield f"--other-memory 1GiB counts a desktop that uses {size} of this GPU."
     elif gpu.other_memory is None and not counts and gpu.shows_desktop and share and result.fits:
