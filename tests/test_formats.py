@@ -206,6 +206,13 @@ def test_latex_names_models_by_title_below_one_header_for_contexts(
     ]
 
 
+def test_markdown_names_models_by_title(ask: Ask) -> None:
+    written = ask("compare", "gpt2", "llama2-7b", "-c", "512", "--format", "markdown").out
+    assert "|  | GPT-2 (124M) | LLaMA-2 7B |\n" in written
+    over = ask("compare", "gpt2", "llama2-7b", "-c", "512,1K", "--format", "markdown").out
+    assert "| GPT-2 (124M) | 36 | 72 |\n" in over
+
+
 def test_latex_keeps_the_names_of_models_with_one_title(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(ask("presets", "show", "gpt2").out)
     written = ask(
