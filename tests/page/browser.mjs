@@ -7,6 +7,7 @@ const { server, home } = await serve(site);
 const browser = await launch(playwright, executablePath);
 const context = await browser.newContext({ permissions: ["clipboard-read", "clipboard-write"] });
 const page = await context.newPage();
+page.setDefaultTimeout(15000);
 const results = {};
 const messages = [];
 const foreign = [];
@@ -106,7 +107,7 @@ await check("what is typed is announced after a pause, once", async () => {
   });
   await page.fill("#model", "");
   await page.focus("#model");
-  await page.keyboard.type("llama3.1-8b", { delay: 40 });
+  await page.keyboard.type("llama3.1-8b", { delay: 250 }); // each letter is answered
   await settle();
   await page.waitForTimeout(1500);
   const heard = await page.evaluate(() => globalThis.heard);
@@ -462,7 +463,7 @@ async function saysWithout(path, body, said) {
   await other.close();
 }
 
-server.listen(new URL(home).port, "127.0.0.1");
+if (!server.listening) server.listen(new URL(home).port, "127.0.0.1");
 const BROKEN = "^Python could not start: .+\\. Reload the page, update the browser, or run attncalc in a terminal\\.$";
 await check("a package that is missing", () => saysWithout("attncalc.pack", undefined, BROKEN));
 await check("a package that is damaged", () => saysWithout("attncalc.pack", "nonsense", BROKEN));
