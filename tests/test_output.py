@@ -298,11 +298,8 @@ def on_a_terminal(command: str, **env: str) -> str:
         "COLUMNS": "80",
         **env,
     }
-    subprocess.run(
-        [sys.executable, "-m", "attncalc", *command.split()],
-        stdout=terminal,
-        env=environment,
-        check=True,
+    program = subprocess.Popen(
+        [sys.executable, "-m", "attncalc", *command.split()], stdout=terminal, env=environment
     )
     os.close(terminal)
     printed = b""
@@ -315,6 +312,8 @@ def on_a_terminal(command: str, **env: str) -> str:
             break
         printed += block
     os.close(screen)
+    # Read while it writes: a pseudo-terminal holds a few KiB, and a longer help would wait forever.
+    assert program.wait() == 0
     return printed.decode().replace("\r\n", "\n")
 
 
