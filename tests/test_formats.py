@@ -127,7 +127,9 @@ def test_markdown_has_the_cells_of_the_screen(report: Report) -> None:
         ((tuple(c.header.replace("\n", " ") for c in t.columns),), stripped(t.rows))
         for t in tables(report)
     ]
-    assert list(markdown_tables(FORMATS["markdown"].render(report))) == expected
+    assert list(markdown_tables(FORMATS["markdown"].render(report))) == [
+        tuple(titled(part, report) for part in table) for table in expected
+    ]
 
 
 @every_command
@@ -204,6 +206,13 @@ def test_latex_names_models_by_title_below_one_header_for_contexts(
         r"\midrule",
         r"GPT-2 (124M) & 36 & 72 \\",
     ]
+
+
+def test_markdown_names_models_by_title(ask: Ask) -> None:
+    written = ask("compare", "gpt2", "llama2-7b", "-c", "512", "--format", "markdown").out
+    assert "|  | GPT-2 (124M) | LLaMA-2 7B |\n" in written
+    over = ask("compare", "gpt2", "llama2-7b", "-c", "512,1K", "--format", "markdown").out
+    assert "| GPT-2 (124M) | 36 | 72 |\n" in over
 
 
 def test_latex_keeps_the_names_of_models_with_one_title(ask: Ask, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_no_text_covers_another_or_leaves_the_picture(
 
 @pytest.mark.parametrize("name", ["kv", "flops", "memory", "concurrency", "train", "timeline"])
 def test_a_low_picture_keeps_its_labels_whole(name: str) -> None:
-    canvas = canvas_of(PICTURES[name]()._replace(title=""), (3.3, 2.4))
+    canvas = canvas_of(PICTURES[name]()._replace(title=""), (3.3, 2.6))
     found = list(boxes(canvas))
     for (text, a), (other, b) in itertools.combinations(found, 2):
         assert not overlap(a, b), (text, other)

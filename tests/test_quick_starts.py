@@ -433,6 +433,10 @@ def test_a_quick_start_has_the_figures_by_hand(
             "of llama3_1/8B_qat_full only the name is known: not its settings",
         ),
         ("python x.py --model qwen3-0.6b --num_train_epochs 3", "not used: --num-train-epochs"),
+        (
+            "python unsloth-cli.py --model_name unsloth/llama-3-8b --load_in_4bit",
+            "inputs of layers that move to host memory are counted on the GPU",
+        ),
         ("litgpt finetune_lora llama3.2-1b --devices auto", "may change memory: --devices"),
         ("trl rloo --model qwen3-0.6b", "what trl rloo does by default is not known here"),
         ("python x.py --model qwen3-0.6b --modules_to_save lm_head", "there are no adapters"),

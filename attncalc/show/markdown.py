@@ -1,7 +1,8 @@
 """Markdown to paste into a review or a wiki: the tables of a report, and the rows of a sweep."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import IO
 
 from .characters import printable
@@ -24,7 +25,7 @@ def render(report: Report, *, explain: bool = False) -> str:
         blocks.append(_escaped("; ".join(report.bar.words())))
     if report.answer:
         blocks.append(f"**{_escaped(report.answer)}**")
-    blocks += map(_table, report.tables)
+    blocks += [_table(table, report.titles) for table in report.tables]
     if explain:
         blocks += [_code("text", lines) for lines in explain_figures(report.figures_to_explain)]
     blocks += [f"> {_escaped(note)}" for note in report.screen_notes]
@@ -36,13 +37,15 @@ def _code(language: str, lines: Iterable[str]) -> str:
     return "\n".join((f"```{language}", *lines, "```"))
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, titles: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a table; `titles` are those of models, which replace their names."""
     if table.code:
         code = _code("sh", (line for (line,) in table.rows))
         return "\n\n".join([*map(_escaped, table.headers), code])
-    headers = [_escaped(column.header) for column in table.columns]
+    headers = [_escaped(titles.get(column.header, column.header)) for column in table.columns]
     lines = [_line(headers), _marks(column.align == "right" for column in table.columns)]
-    lines += [_line(map(_cell, row)) for row in table.rows]
+    for row in table.rows:
+        lines.append(_line(_cell(titles.get(cell, cell)) for cell in row))
     return "\n".join(lines)
 
 

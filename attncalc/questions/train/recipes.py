@@ -307,6 +307,8 @@ def _set_recomputation(found: dict[str, str]) -> list[str]:
             f"of every {every} layers one is recomputed, but the activations of all are counted"
         )
     notes += _set_layers(found)
+    if found.pop("hosted", None) is not None:
+        notes.append("inputs of layers that move to host memory are counted on the GPU")
     if found.get("--recompute") != "selective" and "--recompute-modules" in found:
         del found["--recompute-modules"]
         notes.append("recompute_modules has no effect: the granularity is not selective")
