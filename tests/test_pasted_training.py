@@ -501,3 +501,36 @@ def test_gpus_of_a_command_are_a_part_of_a_node(ask: Ask) -> None:
     eight = ask("train", "--gpu", "h100", "--", *command, "--devices", "8")
     assert all_of_it.out.splitlines()[3:] == eight.out.splitlines()[3:]
     assert "strategy fsdp" in all_of_it.err
+
+
+@pytest.mark.parametrize(
+    ("words", "targets"),
+    [
+        # the configuration's q, v, o and MLP
+        ("", "q+v+o+mlp"),
+        # the MLP stays, as apply_lora_to_mlp of the configuration is true
+        ("model.lora_attn_modules=['q_proj','v_proj']", "q+v+mlp"),
+        ("model.lora_attn_modules=[q_proj,output_proj] model.apply_lora_to_mlp=False", "q+o"),
+        ("model.apply_lora_to_output=True", "q+v+o+mlp+lm_head"),
+    ],
+)
+def test_a_list_of_torchtunes_matrices_replaces_that_of_attention_alone(
+    ask: Ask, words: str, targets: str
+) -> None:
+    config = "llama3_1/8B_lora_single_device"
+    command = ["tune", "run", "lora_finetune_single_device", "--config", config, *words.split()]
+    figure = ["--get", "params_trained"]
+    expected = ask("train", "llama3_1/8B", "--lora", f"r=8,targets={targets}", *figure).out
+    assert ask("train", *figure, "--", *command).out == expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["litgpt evaluate gpt2", "axolotl inference x.yml", "llamafactory-cli chat", "trl env"],
+)
+def test_a_subcommand_that_trains_nothing_is_an_error(
+    ask: Ask, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yml").write_text("base_model: gpt2", encoding="utf-8")
+    assert "trains nothing" in ask("train", "--", *command.split()).error

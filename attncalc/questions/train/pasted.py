@@ -409,6 +409,11 @@ class _Reader:
             if launch.trainer in ("", trainer):
                 launch.trainer = trainer
                 launch.names = [name]
+        if launch.trains_nothing:
+            raise AttncalcError(
+                f"{launch.trainer} {launch.trains_nothing} trains nothing",
+                "give the command that trains; 'attncalc fit' answers for serving",
+            )
         if launch.has_unknown_adapters:
             raise AttncalcError(
                 "what LLaMA-Adapter's layers need is not known here",

@@ -59,10 +59,17 @@ _SHARD_AS_LOADED = ("litgpt", "torchtitan", "torchtune")
 _LOADS_BF16 = {"litgpt": "--precision bf16-true"}
 # Matrices of adapters that a switch each names: litgpt's --lora_query.
 _TARGETS = ("q", "k", "v", "o", "mlp", "lm_head")
+# Those that torchtune's switches add to its lora_attn_modules.
+_ADDED_TARGETS = ("mlp", "lm_head")
 # What keys mean that only adapters have.
 OF_ADAPTERS = frozenset(
-    ("lora", "r", "targets", "dropout", *(f"target_{name}" for name in _TARGETS))
-) | {"--weights-dtype", "--no-kbit-upcast", "--double-quant"}
+    (
+        *("lora", "r", "targets", "dropout"),
+        *(f"target_{name}" for name in _TARGETS),
+        *(f"with_{name}" for name in _ADDED_TARGETS),
+        *("--weights-dtype", "--no-kbit-upcast", "--double-quant"),
+    )
+)
 # {option of a buffer of DeepSpeed: the stages of ZeRO that have it}.
 _BUFFERS = {
     "--reduce-bucket-size": ("1", "2", "3"),
@@ -266,7 +273,7 @@ def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
     for key, value in flat.items():
         for option, text in _meant(_OF_KEY.get(key, {}), value, file):
             joint = {"--offload": ",", "targets": "+"}.get(option)
-            value_here = text.replace(",", "+") if option == "targets" else text
+            value_here = _listed(text) if option == "targets" else text
             if option in OBJECTIVES:
                 flags, note = OBJECTIVES[option]
                 found |= dict.fromkeys(flags, "")
@@ -293,6 +300,11 @@ def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
         del found["--modules-to-save"]
         notes.append("modules_to_save has no effect: there are no adapters")
     return Recipe(found, [*dict.fromkeys(notes)])
+
+
+def _listed(text: str) -> str:
+    """Return a list of matrices as --lora has it: "['q_proj','v_proj']" is 'q_proj+v_proj'."""
+    return re.sub(r"[\[\]'\" ]", "", text).replace(",", "+")
 
 
 def _set_recomputation(found: dict[str, str]) -> list[str]:
@@ -392,6 +404,10 @@ def _join(found: dict[str, str], *, is_typed: bool) -> None:
     switched = [name for name in _TARGETS if found.pop(f"target_{name}", None) is not None]
     if switched:
         lora["targets"] = "+".join(switched)
+    added = [name for name in _ADDED_TARGETS if found.pop(f"with_{name}", None) is not None]
+    if added:
+        named = [lora["targets"]] if "targets" in lora else []
+        lora["targets"] = "+".join([*named, *added])
     if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
         parts = {"r": "16", **lora}
         found["--lora"] = ",".join(
