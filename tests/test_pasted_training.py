@@ -534,3 +534,34 @@ def test_a_subcommand_that_trains_nothing_is_an_error(
     monkeypatch.chdir(tmp_path)
     Path("x.yml").write_text("base_model: gpt2", encoding="utf-8")
     assert "trains nothing" in ask("train", "--", *command.split()).error
+
+
+def test_torchtunes_loss_is_given_as_its_configuration_has_it(ask: Ask) -> None:
+    command = [
+        "tune",
+        "run",
+        "full_finetune_single_device",
+        "--config",
+        "llama3_1/8B_full_single_device",
+    ]
+    chunked = ask("train", "--json", "--", *command)
+    loss = "loss=torchtune.modules.loss.CEWithChunkedOutputLoss"
+    same = ask("train", "--json", "--", *command, loss)
+    assert same.code == 0
+    assert same.document["values"] == chunked.document["values"]
+
+
+def test_a_program_that_a_command_starts_has_a_note(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "a = TrainingArguments(gradient_checkpointing=True)", encoding="utf-8"
+    )
+    line = ["train", "gpt2", "--", "python", "mine.py"]
+    assert (
+        ask(*line).err
+        == "note: mine.py itself is not read: 'attncalc train mine.py' reads its settings\n"
+    )
+    # its options are the settings
+    assert ask("train", "--", "python", "mine.py", "--model", "gpt2").err == ""

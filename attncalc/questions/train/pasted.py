@@ -262,6 +262,7 @@ class _Reader:
         self._unread: list[str] = []
         self._notes: list[str] = []
         self._launch = Launch()
+        self._script = ""  # the program that the command starts
         self._configuration = ""  # the name of a configuration that comes with the trainer
 
     def read(self, words: Sequence[str]) -> None:
@@ -419,6 +420,11 @@ class _Reader:
                 "what LLaMA-Adapter's layers need is not known here",
                 "give the command of finetune_lora or finetune_full",
             )
+        if self._script and self.model is None and os.path.isfile(self._script):
+            script = truncate(self._script)
+            self._notes.append(
+                f"{script} itself is not read: 'attncalc train {script}' reads its settings"
+            )
         if launch.guessed and launch.trainer == "trl":
             self._notes.append(f"{truncate(launch.guessed)} is read as the script of TRL")
         if "step3" in launch.names:
@@ -520,6 +526,7 @@ class _Reader:
         elif word in OBJECTIVES and not starts:
             self._keys["rl"] = word
         elif word.endswith(".py"):
+            self._script = word
             objective = self._launch.see_script(word)
             if objective:
                 self._keys["rl"] = objective
