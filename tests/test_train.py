@@ -1471,3 +1471,13 @@ def test_what_is_expected_is_within_the_range(ask: Ask) -> None:
     # logits in 16 bits, which expandable segments give back, are more than 9 % of what is allocated
     assert values["allocated"] * 9 < 2 * 8192 * 151_936 * 100
     assert values["needed_low"] < values["needed"] < values["needed_high"]
+
+
+def test_a_reference_model_is_in_the_dtype_in_which_the_model_is_loaded(ask: Ask) -> None:
+    n = int(params(load("gpt2")).total)
+    line = ["train", "gpt2", "--reference-model", "--dtype", "bf16", "--get", "references"]
+    # autocast leaves weights in fp32, of 4 B
+    assert ask(*line, "--param-dtype", "fp32").out == f"{4 * n}\n"
+    assert ask(*line).out == f"{2 * n}\n"
+    zero = ["--gpus", "2", "--zero", "2", "--param-dtype", "fp32"]
+    assert ask(*line, *zero).out == f"{2 * n}\n"
