@@ -1,5 +1,6 @@
 """Files of trainers, and commands that start them, are options of `attncalc train`."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -375,3 +376,192 @@ def test_a_trainers_command_that_cannot_be_read_is_one_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert ask(*line.split()).error.startswith(f"error: {error}")
+
+
+FSDP1 = (
+    "accelerate launch --use_fsdp --fsdp_sharding_strategy {} --num_processes 2 x.py --model gpt2"
+)
+FILES_OF_DEEPSPEED = {
+    "ds.json": '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}',
+    "accelerate_ds.yaml": """
+distributed_type: DEEPSPEED
+deepspeed_config: {deepspeed_config_file: ds.json, zero3_init_flag: true}
+num_processes: 2
+""",
+    "no_ds.yaml": "base_model: gpt2\ndeepspeed: missing.json\n",
+    "no_stage.yaml": "{distributed_type: DEEPSPEED, mixed_precision: bf16, num_processes: 2}\n",
+    "grpo_beta.yaml": "model_name_or_path: gpt2\nbeta: 0.04\n",
+}
+ZERO_3 = "gpt2 --gpus 2 --zero 3 --dtype bf16"
+
+
+@pytest.mark.usefixtures("advice_in_own_words")
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        # DeepSpeed's file within accelerate's, or as an option of its launcher
+        ("accelerate launch --config_file accelerate_ds.yaml x.py --model gpt2", ZERO_3),
+        (
+            "accelerate launch --use_deepspeed --deepspeed_config_file ds.json --num_processes 2 x.py --model gpt2",
+            ZERO_3,
+        ),
+        # accelerate's defaults: FULL_SHARD, and stage 2 (accelerate/utils/dataclasses.py)
+        ("accelerate launch --use_fsdp --num_processes 2 x.py --model gpt2", "gpt2 --gpus 2 --fsdp"),
+        (FSDP1.format("NO_SHARD"), "gpt2 --gpus 2"),
+        (FSDP1.format("3"), "gpt2 --gpus 2"),
+        ("accelerate launch --use_deepspeed --num_processes 2 x.py --model gpt2", "gpt2 --gpus 2 --zero 2"),
+        (
+            "accelerate launch --use_deepspeed --zero_stage 1 --num_processes 2 x.py --model gpt2",
+            "gpt2 --gpus 2 --zero 1",
+        ),
+        (
+            "accelerate launch --config_file no_stage.yaml x.py --model gpt2",
+            "gpt2 --gpus 2 --zero 2 --dtype bf16",
+        ),
+        # LLaMA-Factory starts torchrun by variables
+        ("NNODES=2 NPROC_PER_NODE=4 llamafactory-cli train --model gpt2 --cutoff_len 64 "
+         "--disable_gradient_checkpointing true --bf16 false --fp16 false",
+         "gpt2 --lora r=8,targets=all --gpus 8 -b 8 -c 64 --expandable-segments"),
+        # options of the validation are not those of the run
+        ("python x.py --model gpt2 --validation.seq_len 64 --dataset_val.batch_size 9", "gpt2"),
+        ("trl sft --model gpt2 --accelerate_config zero3", f"gpt2 {SFT} --gpus 8 --zero 3"),
+        # options of the launcher follow --
+        ("axolotl train --base_model gpt2 --sequence_len 64 -- --num_processes 2", f"gpt2 {LOADED_IN_BF16} --expandable-segments -c 64 --gpus 2"),
+        ("trl grpo --config grpo_beta.yaml --max_completion_length 64",
+         f"gpt2 {OF_TRL} --param-dtype fp32 -c 64 --reference-model"),
+        ("trl grpo --model gpt2 --beta 0.04 --max_completion_length 64",
+         f"gpt2 {OF_TRL} --param-dtype fp32 -c 64 --reference-model"),
+        ("trl grpo --model gpt2 --beta 0.0 --max_completion_length 64", f"gpt2 {OF_TRL} --param-dtype fp32 -c 64"),
+        ("trl dpo --model gpt2 --precompute_ref_log_probs", f"gpt2 {SFT} --param-dtype fp32 --pairs"),
+    ],
+)  # fmt: skip
+def test_a_launcher_and_its_variables_have_the_answer_of_their_options(
+    line: str, options: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES_OF_DEEPSPEED.items():
+        Path(name).write_text(text, encoding="utf-8")
+    pasted = ask("train", "--json", "--", *line.split())
+    assert pasted.document["values"] == ask("train", *options.split(), "--json").document["values"]
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        (
+            "NGPU=8 CONFIG=llama3_8b ./run_train.sh --parallelism.data_parallel_replicate_degree 2",
+            "--parallelism.data_parallel_replicate_degree cannot be '2'",
+        ),
+        ("train -- python x.py --model gpt2 --per_device_train_batch_size 2 3", "unexpected word in the command: 3"),
+        ("NPROC_PER_NODE=4 torchrun --nproc_per_node 8 x.py --model gpt2", "--nproc_per_node 8 contradicts"),
+        ("train no_ds.yaml", "no such file: missing.json"),
+        ("trl sft --model gpt2 --accelerate_config zero9", "no such file: accelerate_configs/zero9.yaml"),
+    ],
+)  # fmt: skip
+def test_a_launcher_that_contradicts_itself_is_one_error(
+    line: str, error: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES_OF_DEEPSPEED.items():
+        Path(name).write_text(text, encoding="utf-8")
+    words = line.split()
+    words = words if words[0] == "train" else ["train", "--", *words]
+    assert ask(*words).error.startswith(f"error: {error}")
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--data-parallel-sharding-strategy optim_grads",  # Megatron's FSDP
+        "--main-grads-dtype bf16",
+        "--loss_type nll",  # TRL's, which keeps the logits
+        "--label_smoothing_factor 0.1",
+        "--logits_to_keep 1",
+        "--sync_ref_model true",
+        "--split_batches true",
+        "CUDA_VISIBLE_DEVICES=0,1",
+        "NPROC_PER_NODE=gpu",
+    ],
+)
+def test_a_word_that_may_change_memory_is_not_called_unused(ask: Ask, word: str) -> None:
+    is_variable = word.startswith(("C", "N"))
+    command = ["python", "x.py", "--model", "gpt2"]
+    line = [word, *command] if is_variable else [*command, *word.split()]
+    name = re.split("[ =]", word)[0]
+    assert ask("train", "--", *line).err == f"note: not read, and may change memory: {name}\n"
+
+
+def test_gpus_of_a_command_are_a_part_of_a_node(ask: Ask) -> None:
+    command = ["litgpt", "finetune_full", "gpt2", "--train.max_seq_length", "64"]
+    one = ask("train", "--gpu", "8xh100", "--", *command, "--devices", "1")
+    assert one == ask("train", "--gpu", "h100", "--", *command, "--devices", "1")
+    assert "strategy fsdp" not in one.err
+    # without --devices, all of the node
+    all_of_it = ask("train", "--gpu", "8xh100", "--", *command)
+    eight = ask("train", "--gpu", "h100", "--", *command, "--devices", "8")
+    assert all_of_it.out.splitlines()[3:] == eight.out.splitlines()[3:]
+    assert "strategy fsdp" in all_of_it.err
+
+
+@pytest.mark.parametrize(
+    ("words", "targets"),
+    [
+        # the configuration's q, v, o and MLP
+        ("", "q+v+o+mlp"),
+        # the MLP stays, as apply_lora_to_mlp of the configuration is true
+        ("model.lora_attn_modules=['q_proj','v_proj']", "q+v+mlp"),
+        ("model.lora_attn_modules=[q_proj,output_proj] model.apply_lora_to_mlp=False", "q+o"),
+        ("model.apply_lora_to_output=True", "q+v+o+mlp+lm_head"),
+    ],
+)
+def test_a_list_of_torchtunes_matrices_replaces_that_of_attention_alone(
+    ask: Ask, words: str, targets: str
+) -> None:
+    config = "llama3_1/8B_lora_single_device"
+    command = ["tune", "run", "lora_finetune_single_device", "--config", config, *words.split()]
+    figure = ["--get", "params_trained"]
+    expected = ask("train", "llama3_1/8B", "--lora", f"r=8,targets={targets}", *figure).out
+    assert ask("train", *figure, "--", *command).out == expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["litgpt evaluate gpt2", "axolotl inference x.yml", "llamafactory-cli chat", "trl env"],
+)
+def test_a_subcommand_that_trains_nothing_is_an_error(
+    ask: Ask, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yml").write_text("base_model: gpt2", encoding="utf-8")
+    assert "trains nothing" in ask("train", "--", *command.split()).error
+
+
+def test_torchtunes_loss_is_given_as_its_configuration_has_it(ask: Ask) -> None:
+    command = [
+        "tune",
+        "run",
+        "full_finetune_single_device",
+        "--config",
+        "llama3_1/8B_full_single_device",
+    ]
+    chunked = ask("train", "--json", "--", *command)
+    loss = "loss=torchtune.modules.loss.CEWithChunkedOutputLoss"
+    same = ask("train", "--json", "--", *command, loss)
+    assert same.code == 0
+    assert same.document["values"] == chunked.document["values"]
+
+
+def test_a_program_that_a_command_starts_has_a_note(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "a = TrainingArguments(gradient_checkpointing=True)", encoding="utf-8"
+    )
+    line = ["train", "gpt2", "--", "python", "mine.py"]
+    assert (
+        ask(*line).err
+        == "note: mine.py itself is not read: 'attncalc train mine.py' reads its settings\n"
+    )
+    # its options are the settings
+    assert ask("train", "--", "python", "mine.py", "--model", "gpt2").err == ""

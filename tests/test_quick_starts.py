@@ -573,3 +573,38 @@ def test_options_that_are_typed_are_answered_in_options(ask: Ask) -> None:
     assert [one["launch_keys"] for one in answer["suggestions"]] == [None] * len(
         answer["suggestions"]
     )
+
+
+@each(
+    ("text", "error"),
+    [
+        # an argument that two calls have with different values
+        (
+            "a = TrainingArguments(per_device_train_batch_size=4)\n"
+            "b = TrainingArguments(per_device_train_batch_size=2)",
+            "x.py:2: per_device_train_batch_size has two values",
+        ),
+        (
+            "m = AutoModel.from_pretrained('gpt2')\nr = AutoModel.from_pretrained('qwen3-0.6b')",
+            "x.py:2: model_name has two values",
+        ),
+        # a variable that changes later
+        ("N = 2\nN += 1\na = TrainingArguments(per_device_train_batch_size=N)", "x.py:3: per_device_train"),
+        ("N = 2\ndef f():\n  global N\n  N = 3\na = TrainingArguments(r=N)", "x.py:5: r is computed"),
+    ],
+)  # fmt: skip
+def test_a_setting_of_a_program_with_two_values_is_one_error(
+    text: str, error: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.py").write_text(text, encoding="utf-8")
+    assert ask("train", "x.py").error.startswith(f"error: {error}")
+
+
+def test_what_a_program_computes_is_named(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "m = AutoModel.from_pretrained(NAME)\na = TrainingArguments(r=8, **more)"
+    Path("x.py").write_text(program, encoding="utf-8")
+    assert "note: not read of x.py: model_name, **more\n" in ask("train", "x.py").err

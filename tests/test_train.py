@@ -1451,3 +1451,33 @@ def test_a_fused_projection_saves_its_whole_output(d_v: int | None, values: int)
     saved = sizes_of(layer.saved_tensors(Forward(3, 5, 5, 32, 2, rotary=False)))
     assert saved["output of W_qkv"] == 2 * 3 * 5 * (8 * 16 + 2 * (16 + values))
     assert not {"q", "k", "v"} & saved.keys()  # views of it
+
+
+def test_offload_is_refused_on_an_apple_gpu_which_shares_the_hosts_memory(ask: Ask) -> None:
+    line = ["train", "llama3-8b", "--gpu", "m4-max"]
+    assert "shares the host's memory" in ask(*line, "--offload", "optimizer").error
+    # nor is it offered
+    assert "offload" not in ask(*line, "--full").out
+
+
+def test_expandable_segments_narrow_no_range_of_metal(ask: Ask) -> None:
+    line = ["train", "qwen3-0.6b", "--gpu", "m4-max", "--get", "needed_low,needed,needed_high"]
+    assert ask(*line, "--expandable-segments").out == ask(*line).out
+
+
+def test_what_is_expected_is_within_the_range(ask: Ask) -> None:
+    options = "--gpu h100 --lora r=8 --recompute full -c 8192 --expandable-segments"
+    values = ask("train", "qwen3-0.6b", *options.split(), "--json").document["values"]
+    # logits in 16 bits, which expandable segments give back, are more than 9 % of what is allocated
+    assert values["allocated"] * 9 < 2 * 8192 * 151_936 * 100
+    assert values["needed_low"] < values["needed"] < values["needed_high"]
+
+
+def test_a_reference_model_is_in_the_dtype_in_which_the_model_is_loaded(ask: Ask) -> None:
+    n = int(params(load("gpt2")).total)
+    line = ["train", "gpt2", "--reference-model", "--dtype", "bf16", "--get", "references"]
+    # autocast leaves weights in fp32, of 4 B
+    assert ask(*line, "--param-dtype", "fp32").out == f"{4 * n}\n"
+    assert ask(*line).out == f"{2 * n}\n"
+    zero = ["--gpus", "2", "--zero", "2", "--param-dtype", "fp32"]
+    assert ask(*line, *zero).out == f"{2 * n}\n"

@@ -138,9 +138,10 @@ def reserved(
         cached: What the allocator holds besides in a step.
         loading: Bytes that tensors hold while a checkpoint is loaded.
     """
-    percents = EXPANDABLE if run.expandable_segments else ALLOCATOR
+    grows = run.expandable_segments and not run.is_mps  # Metal has no such segments
+    percents = EXPANDABLE if grows else ALLOCATOR
     low, expected, high = (allocated * percent // 100 for percent in percents)
-    if not run.expandable_segments:
+    if not grows:
         of_all, of_largest = AROUND_LARGEST
         around_largest = of_all * int(allocated) + of_largest * int(largest)
         if around_largest > ALLOCATOR[2] * int(allocated):
@@ -153,6 +154,8 @@ def reserved(
         at_loading = (loading * percent // 100 for percent in percents)
         in_step = (low, expected, high)
         low, expected, high = (max(pair, key=int) for pair in zip(at_loading, in_step, strict=True))
+    if grows:  # short of memory, they give back the pages of freed logits
+        expected = min((expected, high), key=int)
     return low, expected, high
 
 
@@ -617,6 +620,8 @@ def _adapters(asked: Asked) -> Iterator[tuple[_Options, str]]:
 
 def _offload(asked: Asked) -> Iterator[tuple[_Options, str]]:
     run = asked.run
+    if run.is_mps:
+        return
     if "optimizer" not in run.offload and run.lora is None:
         yield {"offload": run.offload | {"optimizer"}}, "slow steps"
     if "params" not in run.offload and run.ranks > 1 and run.pp == 1:

@@ -198,6 +198,11 @@ class Training:
                 f"--gpus {self.gpus}: how several Apple GPUs train together is not known",
                 "give one GPU",
             )
+        if self.is_mps and self.offload:
+            raise AttncalcError(
+                "--offload has no effect on an Apple GPU, which shares the host's memory",
+                "leave it out",
+            )
 
     def _check_virtual_stages(self) -> None:
         if self.virtual_stages > 1 and self.pp == 1:

@@ -90,8 +90,11 @@ def states(run: Training, stage: Stage) -> States:
     if run.references and run.lora is None:
         whole = sharded(tensors, run.zero >= 3, "N_model")
         copies = symbol("references", run.references, "frozen copies of the model")
+        # loaded as the trained weights are (trl/trainer/dpo_trainer.py), which autocast leaves in
+        # fp32; DeepSpeed casts the copy too
+        loaded = run.param_dtype if run.autocasts and run.zero == 0 else run.dtype
         references = quantity(
-            copies * whole * _bytes(run.dtype, "bytes", "a weight of a reference model")
+            copies * whole * _bytes(loaded, "bytes", "a weight of a reference model")
         )
     layer, layer_bytes, outside = _gathered(run, stage, [*tensors, *saved_copies])
     on_gpu = States(

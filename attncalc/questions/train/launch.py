@@ -47,6 +47,16 @@ _OF_DEEPSPEED_CHAT = {"lora_dim", "only_optimize_lora", "num_padding_at_beginnin
 }
 # The key of the model that its third step trains first.
 ACTOR = "actor_model_name_or_path"
+# Subcommands of trainers that train nothing.
+_TRAINS_NOTHING = {
+    "evaluate",
+    "generate",
+    "chat",
+    "serve",
+    "download",
+    "preprocess",
+    "inference",
+} | {"export", "env", "api", "webui", "webchat"}
 _ADAPTERS = r"finetune_adapter\w*"
 
 
@@ -123,6 +133,12 @@ class Launch:
         kept = [one for one in self.names if one != "train"]
         self.names = [*kept, name]
         return True
+
+    @property
+    def trains_nothing(self) -> str:
+        """Return its subcommand if that trains nothing, else ''."""
+        first = next(iter(self.names), "")
+        return first if self.trainer and first in _TRAINS_NOTHING else ""
 
     @property
     def has_unknown_adapters(self) -> bool:

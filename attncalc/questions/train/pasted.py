@@ -65,15 +65,18 @@ _LISTS = (
     "recompute_modules",
 )
 # Keys whose value is a file of settings.
-_CONFIGS = ("config", "config_file", "deepspeed", "deepspeed_config")
+_CONFIGS = ("config", "config_file", "deepspeed", "deepspeed_config", "deepspeed_config_file")
 # {key: what it counts}: GPUs of a node, or nodes.
 _COUNTED = {
     **dict.fromkeys(("nproc_per_node", "num_gpus", "gpus_per_node", "devices"), "per node"),
     **dict.fromkeys(("nnodes", "nodes", "num_nodes", "num_machines"), "nodes"),
 }
+# {variable of the environment: what it counts}: torchtitan's, LLaMA-Factory's.
+_COUNTED_VARIABLES = {"NGPU": "per node", "NPROC_PER_NODE": "per node", "NNODES": "nodes"}
 _FILES = (".yaml", ".yml", ".json", ".toml")
 # Words with which a shell sends what a program prints elsewhere.
 _REDIRECTIONS = re.compile(r"[|>&]|\d?>{1,2}.*|\d>&\d|&>.*")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Variables of the environment by which PyTorch's allocator is set.
 _ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 # transformers' --fsdp: 'full_shard auto_wrap'.
@@ -87,6 +90,8 @@ _OF_TRANSFORMERS = frozenset(
 )
 # torchtitan's key of the ranks that shard; -1 is all that are left.
 _SHARDS = "parallelism.data_parallel_shard_degree"
+# The coefficient of GRPO's KL term. Without it, TRL loads no reference model; DPO always does.
+_BETA = "trl.beta"
 # Trainers that come with configurations, which commands name.
 _WITH_CONFIGURATIONS = ("torchtune", "torchtitan", "megatron-bridge")
 # {switch of trainers: the options of `train` that mean the same}.
@@ -178,7 +183,7 @@ def expand(
         raise AttncalcError(
             f"the command has more than {MOST_WORDS:,} words", "leave out those of data and logging"
         )
-    reader = _Reader(options, _gpus_of(before))
+    reader = _Reader(options, _gpus_of(before), _gpus_of_node(before))
     reader.read(words)
     given = {
         options[name].name
@@ -212,16 +217,15 @@ def _without_redirections(words: Sequence[str]) -> list[str]:
 
 
 def _gpus_of(before: Sequence[str]) -> int:
-    """Return the number of GPUs that the options before a command have, as --gpus 8 or
-    --gpu 8xh100; 0 if they have none.
-    """
+    """Return the number of GPUs that --gpus has before a command; 0 without it."""
     number = value_of("--gpus", "--num-gpus", "--n-gpus", "--ngpus", words=before) or ""
+    return int(number) if number.isdecimal() else 0
+
+
+def _gpus_of_node(before: Sequence[str]) -> int:
+    """Return the number of GPUs that --gpu has before a command, as 8xh100; 0 without one."""
     several = re.match(r"(\d{1,6})x", value_of("--gpu", words=before) or "")
-    if number.isdecimal():
-        return int(number)
-    if several:
-        return int(several[1])
-    return 0
+    return int(several[1]) if several else 0
 
 
 def _flag_name(name: str, option: Option) -> str:
@@ -239,10 +243,11 @@ class _Reader:
         words: The model as words of `attncalc train`: its name, or options with its sizes.
     """
 
-    def __init__(self, options: Mapping[str, Option], gpus: int) -> None:
+    def __init__(self, options: Mapping[str, Option], gpus: int, node: int) -> None:
         self.model: str | None = None
         self.words: list[str] = []
-        self._gpus = gpus  # those that the options before the command have; 0 if none
+        self._gpus = gpus  # those of --gpus before the command; 0 without it
+        self._node = node  # those of --gpu 8xh100, which the command may use a part of
         self._options = options
         self._is_of_trainer = False  # whether a file has the model, and not only GPUs
         self._is_first = True  # whether no word has been read
@@ -257,6 +262,7 @@ class _Reader:
         self._unread: list[str] = []
         self._notes: list[str] = []
         self._launch = Launch()
+        self._script = ""  # the program that the command starts
         self._configuration = ""  # the name of a configuration that comes with the trainer
 
     def read(self, words: Sequence[str]) -> None:
@@ -266,6 +272,8 @@ class _Reader:
         while rest:
             word = rest.pop()
             name, equals, value = word.partition("=")
+            if word == "--":  # Axolotl: options of the launcher follow
+                continue
             if re.fullmatch(_VARIABLE, word):
                 self._read_variable(name, value)
             elif word in ("-m", "--module") and rest and re.fullmatch(MODULE, rest[-1]):
@@ -285,6 +293,8 @@ class _Reader:
         Raises AttncalcError if the numbers of GPUs differ.
         """
         self._find_trainer()
+        if "beta" in self._of_files and "grpo" in self._launch.names:
+            self._of_files[_BETA] = self._of_files["beta"]
         self._read_configuration()
         self._check_deepspeed()
         keys = self._of_files | self._keys
@@ -292,7 +302,7 @@ class _Reader:
         if not has_several:  # one GPU shards nothing, and torchtitan uses autocast
             self._of_files.pop(_SHARDS, None)
         own = {self._options[name].name for name in self._own} | {*given}
-        if "per node" in self._counted:
+        if "per node" in self._counted or self._node:
             own.add("--gpus")
         defaults = defaults_of(
             self._launch.trainer,
@@ -335,7 +345,7 @@ class _Reader:
             self.model = model
             keys = {"model": model, **keys}
         gpus = keys.pop("NGPU", None)
-        if gpus and "per node" not in self._counted and not self._gpus:
+        if gpus and "per node" not in self._counted and not (self._gpus or self._node):
             self._counted["per node"] = int(gpus)
             keys["NGPU"] = gpus
         if self._launch.trainer and not defaults.release:
@@ -363,11 +373,13 @@ class _Reader:
         if self._gpus:
             return self._gpus
         keys = self._of_files | self._keys
-        number = str(keys.get("num_processes") or keys.get("devices") or "1")
+        number = str(keys.get("num_processes") or keys.get("devices") or "")
         own = self._own.get("--gpus", number)
         nodes = self._counted.get("nodes", 1)
         if "per node" in self._counted:
             return self._counted["per node"] * nodes
+        if not own and self._node:
+            return self._node
         if self._launch.trainer == "torchtitan" and "run_train.sh" in self._launch.names:
             return 8
         return max(nodes, int(own) if own.isdecimal() else 1)
@@ -398,10 +410,20 @@ class _Reader:
             if launch.trainer in ("", trainer):
                 launch.trainer = trainer
                 launch.names = [name]
+        if launch.trains_nothing:
+            raise AttncalcError(
+                f"{launch.trainer} {launch.trains_nothing} trains nothing",
+                "give the command that trains; 'attncalc fit' answers for serving",
+            )
         if launch.has_unknown_adapters:
             raise AttncalcError(
                 "what LLaMA-Adapter's layers need is not known here",
                 "give the command of finetune_lora or finetune_full",
+            )
+        if self._script and self.model is None and os.path.isfile(self._script):
+            script = truncate(self._script)
+            self._notes.append(
+                f"{script} itself is not read: 'attncalc train {script}' reads its settings"
             )
         if launch.guessed and launch.trainer == "trl":
             self._notes.append(f"{truncate(launch.guessed)} is read as the script of TRL")
@@ -504,6 +526,7 @@ class _Reader:
         elif word in OBJECTIVES and not starts:
             self._keys["rl"] = word
         elif word.endswith(".py"):
+            self._script = word
             objective = self._launch.see_script(word)
             if objective:
                 self._keys["rl"] = objective
@@ -536,8 +559,10 @@ class _Reader:
         """Read a variable of the environment before a command."""
         if name == "CONFIG_FILE":
             self._read_file(value, name)
-        elif name == "NGPU":
-            self._counted["per node"] = parse_count(value, name)
+        elif name in _COUNTED_VARIABLES and (value.isdecimal() or name == "NGPU"):
+            what = _COUNTED_VARIABLES[name]
+            self._check_once(what, name, value)
+            self._counted[what] = parse_count(value, name)
         elif name == "CONFIG":
             self._configuration = value
         elif name == "MODULE":
@@ -545,7 +570,8 @@ class _Reader:
         elif name in _ALLOCATOR and "expandable_segments:true" in value.lower():
             self._own["--expandable-segments"] = ""
         else:
-            self._unused.append(name)
+            has_gpus = name in _COUNTED_VARIABLES or (name == _VISIBLE and "," in value)
+            (self._unread if has_gpus else self._unused).append(name)
 
     def _read_file(self, file: str, name: str = "the file") -> None:
         """Read a file of settings. Raises AttncalcError if it is missing or no trainer's.
@@ -592,18 +618,19 @@ class _Reader:
 
         Raises AttncalcError if a known key cannot have the value, or needs one.
         """
-        key = name.lstrip("-").replace("-", "_")
-        self._launch.see_key(key)
-        is_known = reads(key, values[0] if values else "true")
-        if not is_known and "." in key:
-            key = key.rpartition(".")[2]  # torchtitan's '--training.seq_len'
+        key = self._key_of(name)
+        if key is None:
+            self._unused.append(name)
+            return
         if not values:
             if self._needs_value(key):
                 raise AttncalcError(f"{name} needs a value", f"write it as {name} VALUE")
             values = ("true",)
         value = _only_value(name, key, values)
-        if key in _CONFIGS and (value.endswith(_FILES) or os.path.isfile(value)):
+        if key in _CONFIGS and _is_file(value):
             self._read_file(value, name)
+        elif key == "accelerate_config":  # a file, or the name of one of TRL's: 'zero3'
+            self._read_file(value if _is_file(value) else f"accelerate_configs/{value}.yaml", name)
         elif self._launch.trainer in _WITH_CONFIGURATIONS and key in ("config", "recipe"):
             self._configuration = value
         elif self._launch.trainer == "torchtitan" and key == "module":
@@ -611,9 +638,31 @@ class _Reader:
         elif self._is_model(key):
             self._check_once("the model", name, value)
             self.model = value.removeprefix("checkpoints/")
-        elif key in _COUNTED and value in ("auto", "gpu"):  # all that the machine has
+        elif key in _COUNTED:
+            self._read_number(name, key, value)
+        else:
+            self._read_setting(name, key, value)
+
+    def _key_of(self, name: str) -> str | None:
+        """Return the key of trainers' files that an option is; None if its section, as
+        '--validation.seq_len', changes no memory.
+        """
+        key = name.lstrip("-").replace("-", "_")
+        self._launch.see_key(key)
+        if key == "beta" and "grpo" in self._launch.names:
+            return _BETA
+        section, _, last = key.rpartition(".")
+        if not section or is_key(key):
+            return key
+        if changes_no_memory(f"{section}."):
+            return None
+        return last  # NeMo's '--trainer.devices'
+
+    def _read_number(self, name: str, key: str, value: str) -> None:
+        """Read a number of GPUs or of nodes."""
+        if value in ("auto", "gpu"):  # all that the machine has
             self._unread.append(name)
-        elif key in _COUNTED and value.isdecimal():
+        elif value.isdecimal():
             self._check_once(_COUNTED[key], name, value)
             self._counted[_COUNTED[key]] = int(value)
         else:
@@ -685,11 +734,16 @@ class _Reader:
             self._own[name] = ""
 
 
+def _is_file(value: str) -> bool:
+    """Return whether a value is a file of settings, which may be missing."""
+    return value.endswith(_FILES) or os.path.isfile(value)
+
+
 def _only_value(name: str, key: str, values: Sequence[str]) -> str:
     """Return the value of an option; of several, the list that their key takes. Raises
     AttncalcError for others.
     """
-    if not values[1:] or changes_no_memory(key):
+    if not values[1:] or (changes_no_memory(key) and not is_key(key)):
         return values[0]
     if key not in _LISTS:
         raise AttncalcError(

@@ -4,6 +4,7 @@ them.
 
 import ast
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ _CALLS = {
     "GRPOConfig": "grpo",
 }
 _MODELS_OF_UNSLOTH = ("FastLanguageModel", "FastModel", "FastVisionModel")
+_MODEL = "model_name"
 # The value of an argument that the program computes.
 _COMPUTED = object()
 _TIP = "give the settings as options: --lora r=16 --weights-dtype nf4 -b 2 -c 2048"
@@ -37,7 +39,8 @@ def read_program(path: str) -> tuple[RecipeFile, str, str] | None:
     """Return the settings of a program, the trainer that it calls and the name of its defaults;
     None of a file that is no program, or trains nothing.
 
-    Raises AttncalcError if it is not Python, or a setting that changes memory is computed.
+    Raises AttncalcError if it is not Python, a setting that changes memory is computed, or two
+    calls have different values of it.
     """
     file = Path(path)
     if file.suffix not in PROGRAMS or not file.is_file() or file.stat().st_size > LIMIT:
@@ -52,27 +55,30 @@ def read_program(path: str) -> tuple[RecipeFile, str, str] | None:
     called: list[tuple[str, str]] = []
     for of, call, node in _calls(tree):
         called.append((of, call))
-        arguments = [(word.arg or "", word.value) for word in node.keywords]
-        if call == "from_pretrained":
-            arguments = [*(("model_name", first) for first in node.args[:1]), *arguments]
-        for key, expression in arguments:
+        for key, expression in _arguments(call, node):
             value = _value(expression, names)
+            where = f"{truncate(path)}:{expression.lineno}: {key}"
             if value is _COMPUTED and is_key(key):
-                raise AttncalcError(
-                    f"{truncate(path)}:{expression.lineno}: {key} is computed, and no program is "
-                    "run",
-                    _TIP,
-                )
-            if (is_key(key) or key == "model_name") and value is not _COMPUTED:
-                keys[key] = value
-            elif not changes_no_memory(key):
+                raise AttncalcError(f"{where} is computed, and no program is run", _TIP)
+            if (is_key(key) or key == _MODEL) and value is not _COMPUTED:
+                if keys.setdefault(key, value) != value:
+                    raise AttncalcError(f"{where} has two values", _TIP)
+            elif key == _MODEL or not changes_no_memory(key):
                 unread.append(key)
     if not called:
         return None
-    model = keys.pop("model_name", None)
+    model = keys.pop(_MODEL, None)
     known = {key: value for key, value in keys.items() if value is not None}
     trainer, name = _trainer(called)
     return RecipeFile(model, known, list(dict.fromkeys(unread))), trainer, name
+
+
+def _arguments(call: str, node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the arguments of a call with their names; '**kwargs' of those that a mapping has."""
+    if call == "from_pretrained" and node.args:
+        yield _MODEL, node.args[0]
+    for word in node.keywords:
+        yield word.arg or f"**{ast.unparse(word.value)}", word.value
 
 
 def _trainer(called: list[tuple[str, str]]) -> tuple[str, str]:
@@ -122,16 +128,19 @@ def _calls(tree: ast.AST) -> Iterator[tuple[str, str, ast.Call]]:
 
 
 def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    """Return {variable: its expression} of variables that are set once, outside functions."""
+    """Return {variable: its expression} of variables that are set once in the whole program, and
+    outside functions.
+    """
     found: dict[str, ast.expr] = {}
-    twice = set()
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if name in found:
-                twice.add(name)
-            found[name] = node.value
-    return {name: value for name, value in found.items() if name not in twice}
+            found[node.targets[0].id] = node.value
+    times = Counter(
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    return {name: value for name, value in found.items() if times[name] == 1}
 
 
 def _value(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:

@@ -59,10 +59,17 @@ _SHARD_AS_LOADED = ("litgpt", "torchtitan", "torchtune")
 _LOADS_BF16 = {"litgpt": "--precision bf16-true"}
 # Matrices of adapters that a switch each names: litgpt's --lora_query.
 _TARGETS = ("q", "k", "v", "o", "mlp", "lm_head")
+# Those that torchtune's switches add to its lora_attn_modules.
+_ADDED_TARGETS = ("mlp", "lm_head")
 # What keys mean that only adapters have.
 OF_ADAPTERS = frozenset(
-    ("lora", "r", "targets", "dropout", *(f"target_{name}" for name in _TARGETS))
-) | {"--weights-dtype", "--no-kbit-upcast", "--double-quant"}
+    (
+        *("lora", "r", "targets", "dropout"),
+        *(f"target_{name}" for name in _TARGETS),
+        *(f"with_{name}" for name in _ADDED_TARGETS),
+        *("--weights-dtype", "--no-kbit-upcast", "--double-quant"),
+    )
+)
 # {option of a buffer of DeepSpeed: the stages of ZeRO that have it}.
 _BUFFERS = {
     "--reduce-bucket-size": ("1", "2", "3"),
@@ -105,7 +112,7 @@ def read_recipe(path: str) -> RecipeFile | None:
     for key, value in keys.items():
         if not value or reads(key, str(value)):
             continue
-        if key in _OF_KEY:
+        if is_key(key):
             unread.append(f"{key} {truncate(str(value), 40)}")
         elif not changes_no_memory(key):
             unread.append(key)
@@ -266,7 +273,7 @@ def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
     for key, value in flat.items():
         for option, text in _meant(_OF_KEY.get(key, {}), value, file):
             joint = {"--offload": ",", "targets": "+"}.get(option)
-            value_here = text.replace(",", "+") if option == "targets" else text
+            value_here = _listed(text) if option == "targets" else text
             if option in OBJECTIVES:
                 flags, note = OBJECTIVES[option]
                 found |= dict.fromkeys(flags, "")
@@ -287,12 +294,17 @@ def recipe_of_keys(flat: Mapping[str, Any], file: Path) -> Recipe:
         found["r"] = rank
     elif rank:  # DeepSpeed-Chat without --only_optimize_lora
         notes.append(f"adapters of rank {rank} beside the trained weights are not counted")
-    _set_sharding(found)
+    notes += _set_sharding(found, has_file=any(_names_deepspeed(key) for key in flat))
     _join(found, is_typed=not file.name)
     if "--modules-to-save" in found and "--lora" not in found:
         del found["--modules-to-save"]
         notes.append("modules_to_save has no effect: there are no adapters")
-    return Recipe(found, notes)
+    return Recipe(found, [*dict.fromkeys(notes)])
+
+
+def _listed(text: str) -> str:
+    """Return a list of matrices as --lora has it: "['q_proj','v_proj']" is 'q_proj+v_proj'."""
+    return re.sub(r"[\[\]'\" ]", "", text).replace(",", "+")
 
 
 def _set_recomputation(found: dict[str, str]) -> list[str]:
@@ -344,10 +356,24 @@ def _set_layers(found: dict[str, str]) -> list[str]:
     return ["recompute_method and recompute_num_layers need each other, and the granularity full"]
 
 
-def _set_sharding(found: dict[str, str]) -> None:
-    """Leave out what has no effect: weights in host memory without ZeRO 3, buffers of other stages,
-    sequence parallelism without tensor parallelism, a reference model of objectives without one.
+def _names_deepspeed(key: str) -> bool:
+    """Return whether a key names a file of DeepSpeed."""
+    return "deepspeed {}" in _OF_KEY.get(key, {}).values()
+
+
+def _set_sharding(found: dict[str, str], *, has_file: bool) -> list[str]:
+    """Set accelerate's default stage of ZeRO, and leave out what has no effect: weights in host
+    memory without ZeRO 3, buffers of other stages, sequence parallelism without tensor parallelism,
+    a reference model of objectives without one. Return notes.
+
+    `has_file` tells whether a file of DeepSpeed has the stage.
     """
+    notes = []
+    if found.pop("stage_2", None) is not None and "--zero" not in found and not has_file:
+        found["--zero"] = "2"
+        notes.append("accelerate's default is counted: zero_stage 2")
+    if found.pop("unsharded", None) is not None:
+        found.pop("--fsdp", None)
     zero = found.get("--zero")
     if zero in ("0", "1", "2") and "--fsdp" not in found and "--offload" in found:
         parts = [part for part in found["--offload"].split(",") if part != "params"]
@@ -362,6 +388,7 @@ def _set_sharding(found: dict[str, str]) -> None:
     if "alone" in found:
         del found["alone"]
         found.pop("--reference-model", None)
+    return notes
 
 
 def _join(found: dict[str, str], *, is_typed: bool) -> None:
@@ -377,6 +404,10 @@ def _join(found: dict[str, str], *, is_typed: bool) -> None:
     switched = [name for name in _TARGETS if found.pop(f"target_{name}", None) is not None]
     if switched:
         lora["targets"] = "+".join(switched)
+    added = [name for name in _ADDED_TARGETS if found.pop(f"with_{name}", None) is not None]
+    if added:
+        named = [lora["targets"]] if "targets" in lora else []
+        lora["targets"] = "+".join([*named, *added])
     if "lora" in lora or "r" in lora or "--weights-dtype" in found or (is_typed and lora):
         parts = {"r": "16", **lora}
         found["--lora"] = ",".join(
@@ -466,7 +497,12 @@ def _of_deepspeed(name: str, file: Path) -> Iterator[tuple[str, str]]:
     if found:  # it names no further file: two could name each other
         keys = {key: value for key, value in found.keys.items() if key != "deepspeed"}
         yield from recipe_of_keys(keys, Path(str(beside))).options.items()
-    if not found and (stage := re.search(r"z(?:ero)?_?([123])", name)):
+    stage = re.search(r"z(?:ero)?_?([123])", name)
+    if beside is None and stage is None and name.endswith(DOCUMENTS):
+        raise AttncalcError(
+            f"no such file: {truncate(name)}", "it has the stage of ZeRO: give its path"
+        )
+    if not found and stage:
         yield "--zero", stage[1]
         moved = ("optimizer", "params")[: int(stage[1]) - 1] if "offload" in name else ()
         yield from (("--offload", part) for part in moved)

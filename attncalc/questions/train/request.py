@@ -251,20 +251,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
     )
     zero = _zero(values)
     lora = _lora(values["lora"], spec) if "lora" in values else None
-    _check_quantization(values)
-    _check_saved_modules(values, spec, lora)
-    _check_recompute_modules(values, spec)
-    _check_recompute_method(values, spec)
-    _check_fused_softmax(values, spec, computes)
-    if "fused_gelu" in values and class_math(spec.model_type).activation != "gelu_new":
-        raise AttncalcError(
-            f"--fused-gelu has no effect on {spec.title}: its class has no gelu_new", "leave it out"
-        )
-    if computes not in TRAINED:
-        raise NotSupportedError(
-            f"activations cannot be in {computes}",
-            "give --dtype bf16, and --fp8 inputs for Transformer Engine",
-        )
+    _check(values, spec, lora, computes)
     buffers = _buffers(values, spec, zero)
     is_split = split["tp"] > 1 or split["pp"] > 1
     is_split = is_split or "recompute_modules" in values or "recompute_method" in values
@@ -288,6 +275,24 @@ def _training(spec: ModelSpec, values: Mapping[str, Any]) -> Training:
         **buffers,
     }
     return Training(spec, workload, **as_given | read)
+
+
+def _check(values: Mapping[str, Any], spec: ModelSpec, lora: Lora | None, computes: str) -> None:
+    """Raise AttncalcError if options exclude each other, or have no effect on the model."""
+    _check_quantization(values)
+    _check_saved_modules(values, spec, lora)
+    _check_recompute_modules(values, spec)
+    _check_recompute_method(values, spec)
+    _check_fused_softmax(values, spec, computes)
+    if "fused_gelu" in values and class_math(spec.model_type).activation != "gelu_new":
+        raise AttncalcError(
+            f"--fused-gelu has no effect on {spec.title}: its class has no gelu_new", "leave it out"
+        )
+    if computes not in TRAINED:
+        raise NotSupportedError(
+            f"activations cannot be in {computes}",
+            "give --dtype bf16, and --fp8 inputs for Transformer Engine",
+        )
 
 
 def _usual_kernel(spec: ModelSpec, gpu: Gpu | None) -> str:
