@@ -5,6 +5,7 @@
 
 import json
 import shlex
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -50,6 +51,49 @@ def test_the_published_schemas_are_those_that_the_command_prints(ask: Ask, tmp_p
     for name in schemas():
         file = f"{schema_name(name).replace('/', '.')}.json"
         assert published[file] == ask("schema", name).out
+
+
+# What the page is built of
+
+# Asks each question of the page, and for its curve, without the modules that the page lacks.
+_WITHOUT = """
+import json, re, sys
+sys.path[:0] = {places!r}
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        file = name.replace(".", "/")
+        if re.match({pattern!r}, f"{{file}}.py") or re.match({pattern!r}, f"{{file}}/"):
+            raise ModuleNotFoundError(f"the page lacks {{name}}", name=name)
+
+sys.meta_path.insert(0, Lacking())
+import answer
+for asked in json.load(sys.stdin):
+    found = json.loads(answer.ask(json.dumps(asked)))
+    print(asked["command"], found.get("errors"), json.loads(answer.curve()) is not None)
+"""
+
+
+def test_no_question_needs_a_module_that_the_page_lacks() -> None:
+    options = {
+        "fit": {"gpu": "h100"},
+        "train": {"gpu": "h100"},
+        "plan": {"gpu": "h100", "users": "20"},
+    }
+    commands = [command["name"] for command in build_page.form()["commands"]]
+    questions = [
+        {"command": name, "models": ["llama3.1-8b"], "options": options.get(name, {})}
+        for name in commands
+    ]
+    places = [str(PAGE), str(REPOSITORY / "tools"), str(REPOSITORY)]
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT.format(places=places, pattern=build_page.NOT_IN_PAGE)],
+        input=json.dumps(questions),
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.stdout.splitlines() == [f"{name} None True" for name in commands], done.stderr
 
 
 # The form
