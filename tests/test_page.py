@@ -233,6 +233,11 @@ def test_error_is_that_of_the_command_line(
     assert printed.err == f"error: {error['error']}\n  tip: {error['tip']}\n"
 
 
+def test_a_tip_about_an_unlike_gpu_is_in_the_words_of_the_page() -> None:
+    (error,) = asked("fit", "gpt2", gpu="no-such-gpu")["errors"]
+    assert error["tip"] == "give its memory, as 24GB, or choose one from the list"
+
+
 @each(
     ("command", "options", "tip"),
     [
