@@ -138,7 +138,7 @@ def test_each_option_of_the_form_has_a_label_in_words() -> None:
         for group in command["groups"]
         for option in group["options"]
     }
-    assert names <= {*build_page.WORDS["labels"]}
+    assert {*build_page.WORDS["labels"]} == names
     described = {*build_page.WORDS["help"]}
     assert described <= {f"{command['name']} {name}" for command in commands for name in names}
 
@@ -388,6 +388,8 @@ def test_headline_of_compare_is_one_line() -> None:
     assert "LLaMA-2 70B, GPT-2 (124M)" in compared["facts"]
     kinds = asked("compare", "llama2-70b")["headline"]
     assert kinds == "KV cache 1.25 GiB, 10.00 GiB with MHA"
+    # an encoder has no cache
+    assert asked("compare", "bert-base")["headline"] == "BERT Base (uncased)"
 
 
 @each(
