@@ -357,8 +357,8 @@ def plans_of_vllm() -> Iterator[str]:
     text = (
         f"Of {len(plans):,} plans of vLLM's own planner (versions {versions}) for {len(models)} "
         "models, all are equal to attncalc's: blocks, tokens and concurrency. In "
-        f"{len(planned) - len(plans)} more vLLM does not start, and `fit` says so or refuses the "
-        "model."
+        f"{len(planned) - len(plans)} other cases vLLM does not start, and `fit` says so or "
+        "refuses the model."
     )
     yield textwrap.fill(text, 120)
 

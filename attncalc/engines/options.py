@@ -67,9 +67,7 @@ class PagedOptions(TypedDict, total=False):
     ]
     mamba_ssm_cache_dtype: Annotated[str | None, DTYPE_OR_AUTO, "Dtype of recurrent states."]
     allow_long_max_model_len: Annotated[
-        bool,
-        "A context beyond the model's maximum, as with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 or "
-        "SGLang's variable.",
+        bool, "Allow a context beyond the model's maximum, as VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 does."
     ]
 
 

@@ -123,9 +123,18 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
         message, tip = _NO_MESSAGE
         if other:
             message = f"is a log of {other.title}, without a message that is known here"
-        source = "standard input" if name == "-" else truncate(name)
+        source = _source(name)
         raise AttncalcError(f"{source} {message}", tip)
     return log._replace(typed=typed_options(" ".join(_ends(lines))))
+
+
+def _source(name: str) -> str:
+    """Return how an error names a log: the file, 'standard input', or a message in quotes."""
+    if name == "-":
+        return "standard input"
+    if " " in name:
+        return f"'{truncate(name)}'"
+    return truncate(name)
 
 
 def _with_program(

@@ -80,7 +80,7 @@ class OtherSizeOptions(TypedDict, total=False):
     layers: Annotated[
         Count | None,
         COUNT,
-        "What if it, or encoder and decoder each, had N layers.",
+        "What if it had N layers; encoder and decoder have N each.",
         With(also=_named("num_hidden_layers")),
     ]
     heads: Annotated[
@@ -136,7 +136,7 @@ class OtherSizeOptions(TypedDict, total=False):
     window: Annotated[
         Count | None,
         COUNT,
-        "What if layers, or those with windows already, saw the last N tokens.",
+        "What if windows had N tokens. Without windows, all layers get one.",
         With(also=f"{_named('sliding_window')} --swa"),
     ]
     pattern: Annotated[

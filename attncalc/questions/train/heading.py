@@ -231,14 +231,19 @@ def _lora_settings(run: Training, lora: Lora) -> Iterator[str]:
 
 
 def batch_text(run: Training, searched: str = "") -> str:
-    """Return '1 x 4,096 tokens x 8 micro-batches'; '?' for what is searched for."""
-    sizes = {"batch": count(run.batch), "context": count(run.workload.context)}
-    if searched:
-        sizes[searched] = "?"
+    """Return '1 x 4,096 tokens x 8 micro-batches', with 'largest batch' or 'longest context' for
+    what is searched for.
+    """
+    batch = count(run.batch)
+    tokens = f"{count(run.workload.context)} tokens"
+    if searched == "batch":
+        batch = "largest batch"
+    if searched == "context":
+        tokens = "longest context"
     if run.pairs:
-        text = f"{sizes['batch']} x 2 x {sizes['context']} tokens"
+        text = f"{batch} x 2 x {tokens}"
     else:
-        text = f"{sizes['batch']} x {sizes['context']} tokens"
+        text = f"{batch} x {tokens}"
     if run.gradient_accumulation > 1:
         return f"{text} x {count(run.gradient_accumulation)} micro-batches"
     return text
