@@ -4,6 +4,7 @@
 # strings.
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 from asking import REPOSITORY, Ask, of_questions
 from tables import each
 
-from attncalc import AttncalcError, fit
+from attncalc import AttncalcError, fit, load
+from attncalc import gpu as gpu_of
 from attncalc.cli.declared import command_of
 from attncalc.options import COUNT, Count, Option
 from attncalc.questions import QUESTIONS, kv
@@ -263,6 +265,19 @@ def test_a_tip_about_names_is_in_the_words_of_python(model: str, gpu: str, tip: 
     with pytest.raises(AttncalcError) as raised:
         fit(model, gpu=gpu)
     assert raised.value.tip.startswith(tip)
+
+
+@each(
+    ("call", "tip"),
+    [
+        (lambda: load("lama2-70b"), "did you mean 'llama2-70b'? attncalc.preset_names() lists"),
+        (lambda: gpu_of("h1000"), "did you mean 'h100'? attncalc.gpu_names() lists them all"),
+        (lambda: gpu_of("no-such"), "give its memory, as '24GB'; attncalc.gpu_names() lists"),
+    ],
+)
+def test_the_text_of_an_exception_is_in_the_words_of_python(call: Any, tip: str) -> None:
+    with pytest.raises(AttncalcError, match=re.escape(f"  tip: {tip}")):
+        call()
 
 
 @pytest.mark.parametrize("command", [name for name, listed in QUESTIONS.items() if listed.on_page])

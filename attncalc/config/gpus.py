@@ -34,7 +34,7 @@ _TIP = Tip(
 _BY_MEMORY = Tip(
     f"give its memory, as --gpu 24GB; {_TIP}",
     page="give its memory, as 24GB, or choose one from the list",
-    python=f"give its memory, as --gpu 24GB; {_TIP.python}",
+    python=f"give its memory, as '24GB'; {_TIP.python}",
 )
 _NOT_LOCAL = (
     "give its name or its memory, as --gpu rtx-4090 or --gpu 12GB; --gpu cpu computes without a GPU"
