@@ -55,7 +55,8 @@ class AttncalcError(Exception):
         self.further: tuple[AttncalcError, ...] = ()
 
     def __str__(self) -> str:  # what Python prints below a traceback
-        text = f"{self.message}\n  tip: {self.tip}" if self.tip else self.message
+        tip = self.tip.python if isinstance(self.tip, Tip) else self.tip
+        text = f"{self.message}\n  tip: {tip}" if tip else self.message
         return "\n".join([text, *map(str, self.further)])
 
 

@@ -33,8 +33,8 @@ _CUDA_CONTEXT = (3 * GIB // 10, GIB // 2)
 # lmstudio-bug-tracker#1360; this total is from memory), with llama.cpp's own CUDA context.
 DESKTOP = 2**30
 _AT_DESKS = ("GeForce", "Radeon RX", "Intel Arc B")
-# Compute capability of the oldest GPUs of NVIDIA that vLLM and SGLang run on.
-_VOLTA = (7, 0)
+# Compute capability of the oldest GPUs of NVIDIA that vLLM runs on; SGLang's are newer.
+VOLTA = (7, 0)
 # The most memory of a card in a desktop, on which models mostly run from GGUF files.
 _AT_DESKS_GB = 32
 # The most memory that a desktop usually has, in four slots.
@@ -275,7 +275,7 @@ class Gpu:
         """Whether models mostly run from GGUF files on it: a card in a desktop or laptop, a Mac, a
         CPU, or a card that is too old for vLLM and SGLang.
         """
-        if self.compute_capability is not None and self.compute_capability < _VOLTA:
+        if self.compute_capability is not None and self.compute_capability < VOLTA:
             return True
         is_unnamed = not self.vendor and not self.is_cpu  # 24GB, and 24GiB
         is_card = (self.shows_desktop or is_unnamed) and self.memory_gb <= _AT_DESKS_GB

@@ -12,6 +12,14 @@ from attncalc.questions.fit.options import GROUPS, FitOptions
 from attncalc.questions.sweep.others import OTHERS
 
 
+def test_help_of_a_subcommand_takes_a_topic_too(ask: Ask) -> None:
+    whole = ask("presets", "show", "--help", "all")
+    assert ask("help", "presets", "show", "all") == whole
+    assert "Write to this file." in whole.out  # the common options have no full stop
+    wrong = ask("help", "presets", "show", "foo")
+    assert "the help of 'attncalc presets show' has no topic 'foo'" in wrong.err
+
+
 @pytest.mark.parametrize("command", ["fit", "sweep"])
 def test_help_has_a_heading_for_each_group_of_options(ask: Ask, command: str) -> None:
     headings = re.findall(r"^(\S.*):$", ask(command, "--help", "all").out, re.MULTILINE)
@@ -86,6 +94,7 @@ def test_help_of_a_topic_lists_its_options_alone(ask: Ask, topic: str) -> None:
     assert "--max-num-batched-tokens N" in listed
     assert "more options" not in listed
     assert ask("help", "fit", topic).out == listed
+    assert ask("fit", f"--help={topic}").out == listed
 
 
 def test_a_word_of_a_heading_is_a_topic(ask: Ask) -> None:

@@ -191,6 +191,16 @@ def test_vllm_does_not_start_on_a_gpu_before_compute_capability_7(ask: Ask) -> N
     assert ask("fit", "gpt2", "--gpu", "v100", "--engine", "vllm").code == 0  # 7.0
 
 
+def test_sglang_does_not_start_on_a_gpu_before_compute_capability_7_5(ask: Ask) -> None:
+    asked = ("fit", "gpt2", "--engine", "sglang", "--gpu")
+    too_old = "DOES NOT START: SGLang needs a GPU of compute capability 7.5 or more"
+    for gpu in ("gtx-1060-6gb", "v100"):  # 6.1 and 7.0
+        answer = ask(*asked, gpu)
+        assert answer.code == 1
+        assert answer.out.startswith(too_old)
+    assert ask(*asked, "t4").code == 0  # 7.5
+
+
 def test_mtp_on_a_model_without_such_layers_is_a_warning(ask: Ask) -> None:
     method = ("--speculative-config", '{"method": "mtp"}')
     asked = ("--gpu", "8xh200", "--tp", "8", "--engine", "vllm", *method)

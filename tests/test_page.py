@@ -4,7 +4,9 @@
 # strings.
 
 import json
+import re
 import shlex
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +16,8 @@ import pytest
 from asking import REPOSITORY, Ask, of_questions
 from tables import each
 
-from attncalc import AttncalcError, fit
+from attncalc import AttncalcError, fit, load
+from attncalc import gpu as gpu_of
 from attncalc.cli.declared import command_of
 from attncalc.options import COUNT, Count, Option
 from attncalc.questions import QUESTIONS, kv
@@ -50,6 +53,49 @@ def test_the_published_schemas_are_those_that_the_command_prints(ask: Ask, tmp_p
     for name in schemas():
         file = f"{schema_name(name).replace('/', '.')}.json"
         assert published[file] == ask("schema", name).out
+
+
+# What the page is built of
+
+# Asks each question of the page, and for its curve, without the modules that the page lacks.
+_WITHOUT = """
+import json, re, sys
+sys.path[:0] = {places!r}
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        file = name.replace(".", "/")
+        if re.match({pattern!r}, f"{{file}}.py") or re.match({pattern!r}, f"{{file}}/"):
+            raise ModuleNotFoundError(f"the page lacks {{name}}", name=name)
+
+sys.meta_path.insert(0, Lacking())
+import answer
+for asked in json.load(sys.stdin):
+    found = json.loads(answer.ask(json.dumps(asked)))
+    print(asked["command"], found.get("errors"), json.loads(answer.curve()) is not None)
+"""
+
+
+def test_no_question_needs_a_module_that_the_page_lacks() -> None:
+    options = {
+        "fit": {"gpu": "h100"},
+        "train": {"gpu": "h100"},
+        "plan": {"gpu": "h100", "users": "20"},
+    }
+    commands = [command["name"] for command in build_page.form()["commands"]]
+    questions = [
+        {"command": name, "models": ["llama3.1-8b"], "options": options.get(name, {})}
+        for name in commands
+    ]
+    places = [str(PAGE), str(REPOSITORY / "tools"), str(REPOSITORY)]
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT.format(places=places, pattern=build_page.NOT_IN_PAGE)],
+        input=json.dumps(questions),
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.stdout.splitlines() == [f"{name} None True" for name in commands], done.stderr
 
 
 # The form
@@ -94,7 +140,7 @@ def test_each_option_of_the_form_has_a_label_in_words() -> None:
         for group in command["groups"]
         for option in group["options"]
     }
-    assert names <= {*build_page.WORDS["labels"]}
+    assert {*build_page.WORDS["labels"]} == names
     described = {*build_page.WORDS["help"]}
     assert described <= {f"{command['name']} {name}" for command in commands for name in names}
 
@@ -189,6 +235,11 @@ def test_error_is_that_of_the_command_line(
     assert printed.err == f"error: {error['error']}\n  tip: {error['tip']}\n"
 
 
+def test_a_tip_about_an_unlike_gpu_is_in_the_words_of_the_page() -> None:
+    (error,) = asked("fit", "gpt2", gpu="no-such-gpu")["errors"]
+    assert error["tip"] == "give its memory, as 24GB, or choose one from the list"
+
+
 @each(
     ("command", "options", "tip"),
     [
@@ -214,6 +265,19 @@ def test_a_tip_about_names_is_in_the_words_of_python(model: str, gpu: str, tip: 
     with pytest.raises(AttncalcError) as raised:
         fit(model, gpu=gpu)
     assert raised.value.tip.startswith(tip)
+
+
+@each(
+    ("call", "tip"),
+    [
+        (lambda: load("lama2-70b"), "did you mean 'llama2-70b'? attncalc.preset_names() lists"),
+        (lambda: gpu_of("h1000"), "did you mean 'h100'? attncalc.gpu_names() lists them all"),
+        (lambda: gpu_of("no-such"), "give its memory, as '24GB'; attncalc.gpu_names() lists"),
+    ],
+)
+def test_the_text_of_an_exception_is_in_the_words_of_python(call: Any, tip: str) -> None:
+    with pytest.raises(AttncalcError, match=re.escape(f"  tip: {tip}")):
+        call()
 
 
 @pytest.mark.parametrize("command", [name for name, listed in QUESTIONS.items() if listed.on_page])
@@ -339,6 +403,8 @@ def test_headline_of_compare_is_one_line() -> None:
     assert "LLaMA-2 70B, GPT-2 (124M)" in compared["facts"]
     kinds = asked("compare", "llama2-70b")["headline"]
     assert kinds == "KV cache 1.25 GiB, 10.00 GiB with MHA"
+    # an encoder has no cache
+    assert asked("compare", "bert-base")["headline"] == "BERT Base (uncased)"
 
 
 @each(

@@ -47,11 +47,12 @@ def _has_command(name: str) -> bool:
 
 
 # What the package imports and the page lacks: other formats of files, the hub's sockets, a
-# terminal, and several processes for a sweep.
+# terminal, several processes for a sweep, and the keys of trainers.
 NOT_ON_PAGE = {
     "attncalc.cli",
     *(f"attncalc.questions.{name}.command" for name in QUESTIONS if _has_command(name)),
     "attncalc.questions.sweep.parallel",
+    "attncalc.questions.train.trainers",
     "attncalc.show.html",
     "attncalc.show.terminal",
     "html",

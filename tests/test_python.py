@@ -449,6 +449,8 @@ def names(command: str) -> set[str]:
         "unit",
         "plot",
         "show",
+        "title",
+        "size",
         "full",
     }
     return parameters - screen - {"model", "models", "preset"}

@@ -32,6 +32,13 @@ def test_models_that_fit_are_listed_the_largest_first(found: Any) -> None:
     assert {need.verdict for need in found.needs} == {"fits"}
 
 
+def test_on_a_gpu_that_the_engine_refuses_no_model_starts(ask: Ask) -> None:
+    answer = ask("fit", "--gpu", "gtx-1060-6gb", "--engine", "vllm")
+    assert answer.code == 1
+    assert answer.out.startswith("DOES NOT START: not even ")
+    assert "vLLM\n  needs a GPU of compute capability 7.0 or more" in answer.out
+
+
 def test_a_screen_lists_the_newest_models_first_and_names_the_largest_above(ask: Ask) -> None:
     largest = find({"gpu": "h100"}).needs[0].resolved.request.model
     heading, table, *_ = ask("fit", "--gpu", "h100").out.split("\n\n")

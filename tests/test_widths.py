@@ -254,6 +254,16 @@ def test_a_narrow_screen_leaves_columns_out_before_a_table_becomes_a_list(
     assert "of MHA: 0.125" in " ".join(ask("compare", "llama2-70b", "--plain").out.split())
 
 
+def test_a_narrow_screen_of_gpus_keeps_the_memory_that_decides(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    screen = ask("fit", "llama3.1-8b", "--gpu", "all").out
+    assert "  Left out at 60 columns: with.\n" in screen
+    (row,) = [line.split() for line in screen.splitlines() if line.startswith("  gtx-1650")]
+    assert row[3] == "3.7"  # GiB, of which it needs 5.7
+
+
 def test_columns_are_left_out_in_their_order_and_none_in_vain() -> None:
     columns = (Column("name", "left"), Column("a" * 20, drop=2), Column("b" * 20, drop=1))
     table = Table(columns, (("x", "1", "2"),))

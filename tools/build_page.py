@@ -67,6 +67,7 @@ NOT_IN_PAGE = (
     r"|attncalc/questions/\w+/(\w*command|pasted)\.py"
     r"|attncalc/questions/(verify|explain|gpus|presets|schema)/"
     r"|attncalc/questions/fit/(launch_\w+|log_report)\.py"
+    r"|attncalc/questions/train/(launch|programs|recipes|toml|trainers)\."
     r"|attncalc/questions/sweep/(picture|parallel)\.py"
     r"|attncalc/questions/(log_content|pasted_words)\.py"
     r"|attncalc/show/(csv|draw|html|latex|markdown|parquet|terminal|tsv|xlsx)\.py"

@@ -81,9 +81,9 @@ class _Commands(Group):
         """
         if not words:
             return []
-        if hasattr(self.get_command(ctx, words[0]), "commands"):
-            return [*words, "--help"]
-        return [words[0], "--help", *words[1:]]
+        subcommands = getattr(self.get_command(ctx, words[0]), "commands", {})
+        n_commands = 2 if words[1:] and words[1] in subcommands else 1
+        return [*words[:n_commands], "--help", *words[n_commands:]]
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*QUESTIONS, SERVER]

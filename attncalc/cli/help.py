@@ -75,13 +75,25 @@ def _brief(param: Any) -> tuple[str, str]:
 
 
 def without_topic(args: Sequence[str]) -> tuple[list[str], str]:
-    """Return the arguments without the topic after -h or --help, and the topic; '' without one."""
-    words = list(args)
-    end = words.index("--") if "--" in words else len(words)
+    """Return the arguments without the topic after -h or --help, and the topic; '' without one.
+
+    '--help=all' is '--help all'.
+    """
+    given = list(args)
+    pasted = given.index("--") if "--" in given else len(given)
+    words = [part for arg in given[:pasted] for part in _parted(arg)]
+    end = len(words)
+    words += given[pasted:]
     for i, word in enumerate(words[:end]):
         if word in _HELP and i + 1 < end and not words[i + 1].startswith("-"):
             return [*words[: i + 1], *words[i + 2 :]], words[i + 1]
     return words, ""
+
+
+def _parted(arg: str) -> list[str]:
+    """Return '--help' and the topic of '--help=all'; another argument as it is."""
+    name, equals, topic = arg.partition("=")
+    return [name, topic] if equals and name == "--help" else [arg]
 
 
 def topics_of(command: Any, topic: str, path: str) -> frozenset[str] | None:

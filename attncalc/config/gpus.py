@@ -31,7 +31,11 @@ _TIP = Tip(
     page="The list of this field has them all",
     python="attncalc.gpu_names() lists them all; a path to a .yaml works too",
 )
-_BY_MEMORY = "give its memory, as --gpu 24GB; "
+_BY_MEMORY = Tip(
+    f"give its memory, as --gpu 24GB; {_TIP}",
+    page="give its memory, as 24GB, or choose one from the list",
+    python=f"give its memory, as '24GB'; {_TIP.python}",
+)
 _NOT_LOCAL = (
     "give its name or its memory, as --gpu rtx-4090 or --gpu 12GB; --gpu cpu computes without a GPU"
 )
@@ -183,9 +187,9 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
             f"{truncate(text)}: a GPU file is YAML",
             f"name it .yaml; {LOCAL} asks nvidia-smi itself",
         )
-    raise BadValueError(
-        f"no GPU named '{truncate(text)}', and no such file", _TIP.after(_hint(text) or _BY_MEMORY)
-    )
+    hint = _hint(text)
+    tip = _TIP.after(hint) if hint else _BY_MEMORY
+    raise BadValueError(f"no GPU named '{truncate(text)}', and no such file", tip)
 
 
 @cache

@@ -129,7 +129,7 @@ def verdict_of_gpus(verdicts: Sequence[Verdict]) -> str:
 # GPUs
 
 _GPU = text_column("gpu", "GPU")
-_MEMORY = AnswerColumn("gpu_memory", "GiB", gib, drop=1)
+_MEMORY = AnswerColumn("gpu_memory", "GiB", gib, drop=2)  # what it needs is compared with it
 _NEEDED = AnswerColumn("needed", "needs, GiB", lambda ends: gib_range(*ends))
 # What a row has for an engine that does not start, whatever the memory.
 NOT_STARTED = "does not start"
@@ -182,5 +182,5 @@ def gpu_table(
         needed = (first["needed_low"], first["needed_high"])
         shown.append({**first, "gpu": name, "needed": needed, "most": most(first)})
     if with_engine and len({row["with"] for row in shown}) > 1:
-        columns.append(text_column("with", "with", drop=2))
+        columns.append(text_column("with", "with", drop=1))
     return answer_table(shown, columns)

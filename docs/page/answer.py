@@ -294,9 +294,11 @@ def _headline(text: str) -> str:
 
 def _compared(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the caches of a comparison in one line: of the kind as released and of the largest
-    other one, or the smallest and the largest of several models.
+    other one, or the smallest and the largest of several models. It is '' if none has a cache.
     """
     sizes = {row["name"]: row["kv_cache"] for row in rows if row["context"] == rows[0]["context"]}
+    if not any(sizes.values()):
+        return ""
     released = [row["name"] for row in rows if row["released"]]
     if len(sizes) > 1 and not all(row["released"] for row in rows):
         others = {name: size for name, size in sizes.items() if name != released[0]}

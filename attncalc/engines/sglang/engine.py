@@ -230,6 +230,10 @@ class Sglang(Engine[SglangArgs]):
     def loads_drafter_first(self, args: SglangArgs) -> bool:
         return args.version.sizes_pools_after_drafter
 
+    # "SGLang only supports sm75 and above." (maybe_downgrade_dtype_for_legacy_gpu in
+    # srt/model_executor; model_runner.py before)
+    least_compute_capability = (7, 5)
+
     def refusal(self, model: ModelSpec, args: SglangArgs) -> Refusal | None:
         missing = _MISSING.get(model.model_type or "")
         if missing:

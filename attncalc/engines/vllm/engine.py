@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
-from ...hardware import FREE_OF_UNIFIED
+from ...hardware import FREE_OF_UNIFIED, VOLTA
 from ...model import ModelSpec, plural
 from ...quantity import Quantity, quantity, symbol
 from ...units import BYTES, GIB, count, dtype, human
@@ -265,7 +265,7 @@ class Vllm(Engine[VllmArgs]):
                 flag = f"--max-num-seqs {sequences} --max-num-batched-tokens {tokens}"
                 yield SmallerStep(f"{plural(sequences, 'sequence')} per step", flag, given)
 
-    least_compute_capability = (7, 0)  # docs/getting_started/installation/gpu.cuda.inc.md
+    least_compute_capability = VOLTA  # docs/getting_started/installation/gpu.cuda.inc.md
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
         switches = vllm_version(version)

@@ -71,6 +71,9 @@ def verdict_of(found: WhatFits) -> str:
     how = {"fits": "up to ", "does_not_fit": "not even "}.get(verdict, "")
     largest = found.largest or first
     title = largest.resolved.request.model.title
+    refusal = first.resolved.refusal
+    if verdict == "does_not_fit" and refusal:
+        return f"DOES NOT START: {how}{title}, of the built-in models. {refusal.reason}."
     return f"{VERDICTS[verdict]}: {how}{title} in {_weights(largest)}, of the built-in models."
 
 

@@ -4,8 +4,6 @@
 
 from collections.abc import Iterable
 
-from .trainers import ADVICE
-
 # How keys are written: in a command, as overrides of torchtune, in a file of YAML or in Python.
 _FORMS = {
     "command": ("--{} {}", " "),
@@ -44,6 +42,9 @@ def in_keys(options: Iterable[str], launcher: str) -> str:
 
 def _keys_of(text: str, trainer: str) -> list[str]:
     """Return a trainer's keys, 'lora_r 16', of an option; the option itself if it has none."""
+    # only with a pasted command or file, which the page does not read: it has no trainers
+    from .trainers import ADVICE
+
     option, _, value = text.partition(" ")
     known = ADVICE.get(trainer, {})
     keys = known.get(text, known.get(f"{option} *", text))
