@@ -127,7 +127,7 @@ def test_skipped_checks_are_listed(ask: Ask, tmp_path: Path) -> None:
     assert "mlp_alone: these layers have no attention to check" in lines
     folded = " ".join(ask("verify", path, "--device", "cpu", "-c", "24").out.split())
     assert (
-        "--full shows every check, the bound of each time and 3 notes on what was not checked."
+        "--full shows every check, the times (not checked) and 3 notes on what was not checked."
         in folded
     )
     assert "mamba: Mamba runs no attention kernel" in " ".join(

@@ -153,7 +153,7 @@ def test_a_pass_has_its_peak_and_times_wait_for_full() -> None:
     lines = rows(screen(*CHECKS, times=TIMES))
     assert "prefill, math 976.56 979.49 0.30 %" in lines
     assert "decode, math 976.56 977.05 0.05 %" in lines
-    assert "--full shows every check and the times, which are not checked." in lines
+    assert "--full shows every check and the times (not checked)." in lines
     full = rows(screen(*CHECKS, times=TIMES, full=True))
     # least, median and 90th percentile of 2 ms, and the bound
     assert any(line.startswith("prefill, math 1.900 2.000 2.200") for line in full)

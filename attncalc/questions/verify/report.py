@@ -190,7 +190,7 @@ def _notes(verified: VerifiedModel, *, full: bool, lists_checks: bool) -> Iterat
     result = verified.result._replace(skipped=_skipped(verified))
     more = ["" if lists_checks else "every check"]
     if result.times:
-        more.append("the times, which are not checked")
+        more.append("the times (not checked)")
     yield from failure_notes(result.checks)
     yield from result.limits
     yield from _measurement_notes(verified, full=full, lists_checks=lists_checks)
