@@ -486,6 +486,7 @@ def test_a_launcher_that_contradicts_itself_is_one_error(
         "--logits_to_keep 1",
         "--sync_ref_model true",
         "--split_batches true",
+        "--deepspeed_ulysses true",  # no epsilon
         "CUDA_VISIBLE_DEVICES=0,1",
         "NPROC_PER_NODE=gpu",
     ],
