@@ -409,6 +409,13 @@ ZERO_3 = "gpt2 --gpus 2 --zero 3 --dtype bf16"
         ("accelerate launch --use_fsdp --num_processes 2 x.py --model gpt2", "gpt2 --gpus 2 --fsdp"),
         (FSDP1.format("NO_SHARD"), "gpt2 --gpus 2"),
         (FSDP1.format("3"), "gpt2 --gpus 2"),
+        (
+            "accelerate launch --use_fsdp --fsdp_reshard_after_forward true --fsdp_activation_checkpointing true "
+            "--fsdp_offload_params true --num_processes 2 x.py --model gpt2",
+            "gpt2 --gpus 2 --fsdp --recompute full --offload optimizer,params",
+        ),
+        # DeepSpeed's own switch, with the option that has its file
+        ("deepspeed --num_gpus 2 x.py --model gpt2 --deepspeed --deepspeed_config ds.json", ZERO_3),
         ("accelerate launch --use_deepspeed --num_processes 2 x.py --model gpt2", "gpt2 --gpus 2 --zero 2"),
         (
             "accelerate launch --use_deepspeed --zero_stage 1 --num_processes 2 x.py --model gpt2",
@@ -479,6 +486,7 @@ def test_a_launcher_that_contradicts_itself_is_one_error(
         "--logits_to_keep 1",
         "--sync_ref_model true",
         "--split_batches true",
+        "--deepspeed_ulysses true",  # no epsilon
         "CUDA_VISIBLE_DEVICES=0,1",
         "NPROC_PER_NODE=gpu",
     ],
@@ -565,3 +573,23 @@ def test_a_program_that_a_command_starts_has_a_note(
     )
     # its options are the settings
     assert ask("train", "--", "python", "mine.py", "--model", "gpt2").err == ""
+
+
+def test_shards_within_a_node_have_a_note_on_several_nodes(ask: Ask) -> None:
+    line = [
+        "train",
+        "gpt2",
+        "--",
+        "torchrun",
+        "--nproc_per_node",
+        "8",
+        "x.py",
+        "--fsdp",
+        "hybrid_shard",
+    ]
+    assert ask(*line).err == ""
+    on_two = [*line[:4], "--nnodes", "2", *line[4:]]
+    assert (
+        ask(*on_two).err
+        == "note: hybrid_shard shards within a node, and is counted as over all GPUs\n"
+    )

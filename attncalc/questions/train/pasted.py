@@ -319,6 +319,8 @@ class _Reader:
         self._notes += set_dtypes(found, given, self._launch.trainer)
         self._leave_out_epochs(found, given)
         nodes = self._counted.get("nodes", 1)
+        if nodes > 1 and any("hybrid" in str(value).lower() for value in keys.values()):
+            self._notes.append("hybrid_shard shards within a node, and is counted as over all GPUs")
         if "per node" in self._counted:
             gpus = str(self._counted["per node"] * nodes)
             if found.get("--gpus", gpus) != gpus:
@@ -433,7 +435,7 @@ class _Reader:
     def _check_deepspeed(self) -> None:
         """Raise AttncalcError if --deepspeed has no value, which is a switch of DeepSpeed-Chat."""
         is_switch = self._keys.get("deepspeed") == "true" and "zero_stage" not in self._keys
-        if is_switch and self._launch.trainer != "deepspeed-chat":
+        if is_switch and not self._of_files and self._launch.trainer != "deepspeed-chat":
             raise AttncalcError(
                 "--deepspeed needs a value", "give its file: --deepspeed ds_config.json"
             )

@@ -135,11 +135,8 @@ def _constants(tree: ast.Module) -> dict[str, ast.expr]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             found[node.targets[0].id] = node.value
-    times = Counter(
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    )
+    variables = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    times = Counter(node.id for node in variables if isinstance(node.ctx, ast.Store))
     return {name: value for name, value in found.items() if times[name] == 1}
 
 
