@@ -75,7 +75,7 @@ function commandLink(/** @type {string} */ line) {
   const asked = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== ""));
   // the rest of the question stays
   const to = address({ command: name, models: models.length ? models : question.models, options: { ...kept(name), ...asked } });
-  return el("a", { href: to, onclick: go }, said.length ? `${title}, ${said.join(", ")}` : title);
+  return el("a", { href: to, onclick: go }, said.length ? `${title} with ${said.join(", ")}` : title);
 }
 
 function focusField(event, /** @type {string} */ name) {
@@ -417,7 +417,7 @@ function open(search, isStep = true) {
   nameThePage();
   if (command) showOtherCommand(command);
   else if (unknown.length) showUnknown(unknown);
-  else ask();
+  else return ask();
 }
 
 function go(event) {
@@ -428,7 +428,7 @@ function go(event) {
 }
 
 /** Applies the options of a change: '--gpus 2 --tp 2'. */
-function apply(flags) {
+async function apply(flags) {
   const words = flags.split(" ");
   const options = { ...question.options };
   for (let i = 0; i < words.length; i++) {
@@ -437,7 +437,7 @@ function apply(flags) {
     if (option.kind === "text") options[option.name] = words[++i];
     else options[option.name] = words[i] === word;
   }
-  open(address({ ...question, options }));
+  await open(address({ ...question, options })); // else the last verdict would be read aloud
   $("#headline").focus(); // the button is gone
 }
 
@@ -519,7 +519,9 @@ const BEFORE_SUBJECT = 20;
 
 /** The field that an error is about: the one whose option or value it names. */
 function fieldOf(error, isModel) {
-  return document.getElementById(isModel ? "model" : nameOfField(error));
+  if (!isModel) return document.getElementById(nameOfField(error));
+  const models = inputs("[name=model]");
+  return models.find((input) => input.value && error.includes(`'${input.value.trim()}'`)) ?? models[0];
 }
 
 function nameOfField(error) {
@@ -561,7 +563,8 @@ function show(answer) {
   $("#none").hidden = true;
   const headline = $("#headline");
   headline.className = answer.verdict ?? "";
-  headline.textContent = spoken(answer.headline);
+  const [, first, rest] = /^(.*?\.) (.*)$/.exec(spoken(answer.headline)) ?? [null, spoken(answer.headline), ""];
+  headline.replaceChildren(first, ...(rest ? [" ", el("span", { class: "rest" }, rest)] : []));
   $("#warnings").hidden = !answer.warnings.length;
   $("#warnings").replaceChildren(...answer.warnings.map((note) => el("li", {}, ...worded(note))));
   $("#facts").replaceChildren(...answer.facts.filter(Boolean).flatMap((fact) => [...worded(fact), el("br")]));
@@ -598,12 +601,15 @@ function showBar(bar) {
   figure.replaceChildren(track, el("ul", { class: "legend" }, ...legend), el("figcaption", {}, ...worded(bar.caption)));
 }
 
+/** Whether a cell has words more than a number: "8.0 x as much", but not "17,408 to 23,552". */
+const isSentence = (/** @type {string} */ text) => text.trim().split(" ").length > 3;
+
 /** A table, which scrolls where it is wider than the page. */
 function table({ columns, rows, strong }, label) {
   const cell = (text, i) => {
     const indent = text.length - text.trimStart().length;
     const name = !i && columns[0].align === "left" ? "th" : "td";
-    return el(name, { class: [columns[i].align, indent && "part", text.length < 12 && "unbroken"].filter(Boolean).join(" "), scope: name === "th" && "row" }, ...worded(text.trim()));
+    return el(name, { class: [columns[i].align, indent && "part", text.length < 12 && "unbroken", isSentence(text) && "sentence"].filter(Boolean).join(" "), scope: name === "th" && "row" }, ...worded(text.trim()));
   };
   const head = columns.some((column) => column.header);
   return el(

@@ -126,6 +126,27 @@ await check("an error is announced", async () => {
   await settle();
 });
 
+await check("of several models the wrong one has the error", async () => {
+  const before = page.url();
+  await page.goto(`${home}?command=compare&model=llama2-70b&model=lama`);
+  await answered();
+  expect(await page.locator("[aria-invalid]").getAttribute("id"), "model-1");
+  expect(await text("#none"), "No answer: see the error in Model 2.");
+  await page.goto(before);
+  await answered();
+});
+
+await check("the skip link leads to the answer, also to an error", async () => {
+  const before = page.url();
+  await page.goto(`${home}?command=fit&model=lama`);
+  await answered();
+  await page.focus(".skip");
+  await page.keyboard.press("Enter");
+  expect(await page.evaluate(() => document.activeElement.id), "answer");
+  await page.goto(before);
+  await answered();
+});
+
 await check("a screen reader finds a name for each thing", async () => {
   const client = await context.newCDPSession(page);
   const { nodes } = await client.send("Accessibility.getFullAXTree");
@@ -195,6 +216,15 @@ await check("a change that makes it fit applies itself", async () => {
   await settle();
   expect(await headline(), /^FITS/);
   expect(page.url(), /weights-dtype=/);
+});
+
+await check("the verdict has the keyboard only when it is that of the change", async () => {
+  await page.goto(`${home}?command=fit&model=llama2-70b&gpu=h100`);
+  await answered();
+  await page.evaluate(() => document.querySelector("#headline").addEventListener("focus", (event) => (globalThis.read = event.target.textContent)));
+  await page.click("#changes button");
+  await settle();
+  expect(await page.evaluate(() => globalThis.read), /^FITS/);
 });
 
 await check("a change keeps the place of the keyboard", async () => {
