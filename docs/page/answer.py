@@ -416,9 +416,9 @@ def _requests_of_changes(report: Report) -> dict[str, str]:
                 flag = name.strip()
                 requests[flag] = most.strip()
             else:  # the rest of a long flag
-                most = requests.pop(flag)
+                of_flag = requests.pop(flag)
                 flag = f"{flag} {name.strip()}"
-                requests[flag] = most
+                requests[flag] = of_flag
     return requests
 
 

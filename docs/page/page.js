@@ -95,8 +95,13 @@ function unfold(/** @type {HTMLElement} */ element) {
 let saying;
 function say(/** @type {string} */ text) {
   clearTimeout(saying);
-  saying = setTimeout(() => ($("#said").textContent = text), isTyping ? PAUSE : 50);
+  saying = setTimeout(() => ($("#said").textContent = text), Math.max(50, restOfPause()));
 }
+
+/** When the last key was pressed, in milliseconds. */
+let typedAt = 0;
+/** Milliseconds until the reader has paused, however long Python took meanwhile. */
+const restOfPause = () => (isTyping ? Math.max(0, typedAt + PAUSE - performance.now()) : 0);
 
 function svg(name, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -350,7 +355,7 @@ let endPause = () => {};
 /** Waits until the reader has paused, or asks again: the first letters of a name are no mistake. */
 function pause() {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, isTyping ? PAUSE : 0);
+    const timer = setTimeout(resolve, restOfPause());
     endPause = () => {
       clearTimeout(timer);
       resolve();
@@ -404,7 +409,10 @@ function changed(event) {
   if (event.type === "change") grow();
   remember(event.type === "change");
   if (event.type === "change") endPause();
-  if (address(question) !== before) ask(); // else a click on an error's button, which ends the change, would lose it
+  if (address(question) === before) return; // else a click on an error's button, which ends the change, would lose it
+  typedAt = performance.now();
+  clearTimeout(saying); // it is about what was typed before
+  ask();
 }
 
 /** Shows another question: a link of the page, a change that makes it fit, or a step back. */
