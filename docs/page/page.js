@@ -625,7 +625,7 @@ function table({ columns, rows, strong }, label) {
     { class: "scroll", "data-label": label, onscroll: (event) => markWideOne(event.currentTarget) },
     el(
       "table",
-      {},
+      { "aria-label": label },
       head ? el("thead", {}, el("tr", {}, ...columns.map(({ header, align }) => el(header ? "th" : "td", { class: align, scope: header ? "col" : null }, header)))) : null,
       el("tbody", {}, ...rows.map((row, i) => el("tr", { class: strong.includes(i) && "strong" }, ...row.map(cell)))),
     ),
@@ -720,7 +720,9 @@ function showCurve(curve) {
   }
   if (curve.limit) {
     const above = curve.limit.y < 0.9;
-    drawn.append(svg("line", { class: "limit", x1: left, x2: width - right, y1: y(curve.limit.y), y2: y(curve.limit.y) }), svg("text", { class: "limit", x: left + 6, y: y(curve.limit.y), dy: above ? "-0.4em" : "1.1em" }, curve.limit.label));
+    const isCrossed = curve.series.some(({ points }) => Math.abs(points[0].y - curve.limit.y) < 0.15); // where its label begins
+    const place = isCrossed ? { x: width - right - 6, "text-anchor": "end" } : { x: left + 6 };
+    drawn.append(svg("line", { class: "limit", x1: left, x2: width - right, y1: y(curve.limit.y), y2: y(curve.limit.y) }), svg("text", { class: "limit", ...place, y: y(curve.limit.y), dy: above ? "-0.4em" : "1.1em" }, curve.limit.label));
   }
   curve.series.forEach(({ points }, i) => {
     drawn.append(svg("polyline", { class: `series s${i}`, points: points.map((point) => `${x(point.x)},${y(point.y)}`).join(" ") }));

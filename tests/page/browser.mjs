@@ -150,7 +150,7 @@ await check("the skip link leads to the answer, also to an error", async () => {
 await check("a screen reader finds a name for each thing", async () => {
   const client = await context.newCDPSession(page);
   const { nodes } = await client.send("Accessibility.getFullAXTree");
-  const named = ["textbox", "combobox", "checkbox", "button", "link", "image", "progressbar", "form", "region", "navigation", "heading"];
+  const named = ["table", "textbox", "combobox", "checkbox", "button", "link", "image", "progressbar", "form", "region", "navigation", "heading"];
   const shown = nodes.filter((node) => !node.ignored && named.includes(node.role?.value));
   const nameless = shown.filter((node) => !node.name?.value && !["form"].includes(node.role.value));
   expect(nameless.map((node) => node.role.value).join(), "");
