@@ -412,13 +412,13 @@ def _requests_of_changes(report: Report) -> dict[str, str]:
     flag = ""
     for table in filter(_lists_changes, report.tables):
         for name, most, *_ in table.rows:
-            if most:
-                flag = name.strip()
-                requests[flag] = most.strip()
-            else:  # the rest of a long flag
+            if name.startswith(" "):  # the rest of a long flag
                 of_flag = requests.pop(flag)
                 flag = f"{flag} {name.strip()}"
                 requests[flag] = of_flag
+            else:
+                flag = name
+                requests[flag] = most
     return requests
 
 
@@ -430,9 +430,8 @@ def _change(change: dict[str, Any], requests: str) -> dict[str, str]:
         needed = gib_range(change["needed_low"], change["needed_high"])
         gives = f"{words}, needs {needed} GiB"
         return {"words": change_in_words(flag), "flag": flag, "gives": gives}
-    gives = ""
-    if requests:
-        gives = plural(int(requests.replace(",", "")), "request")
+    number = requests.replace(",", "")
+    gives = plural(int(number), "request") if number.isdigit() else ""
     return {"words": words, "flag": flag, "gives": gives}
 
 
