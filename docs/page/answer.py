@@ -408,7 +408,7 @@ def _requests_of_changes(report: Report) -> dict[str, str]:
     """Return {options of a change: the requests of all replicas}, as the terminal's table has them.
     JSON has those of one replica.
     """
-    requests = {}
+    requests: dict[str, str] = {}
     flag = ""
     for table in filter(_lists_changes, report.tables):
         for name, most, *_ in table.rows:
