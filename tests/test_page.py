@@ -357,6 +357,24 @@ def test_a_change_of_training_is_in_words(flag: str, words: str) -> None:
     assert answer.change_in_words(flag) == words
 
 
+def test_a_change_gives_the_requests_of_all_its_replicas() -> None:
+    # 6 GPUs of tp 2 are 3 replicas, of 12 requests each.
+    changes = asked("fit", "qwen3-32b", gpu="h100", context="32768", batch="32")["changes"]
+    of_replicas = [change for change in changes if "per replica" in change["words"]]
+    assert [(change["flag"], change["gives"]) for change in of_replicas] == [
+        ("--weights-dtype fp8 --gpus 6 --tp 2", "36 requests")
+    ]
+
+
+def test_a_tip_lists_a_few_of_many_names() -> None:
+    (error,) = asked("fit", "qwen", gpu="h100")["errors"]
+    names = error["tip"].split("?")[0].split(", ")
+    assert len(names) == answer.MOST_NAMES
+    assert re.search(r" and \d+ more$", names[-1])
+    (error,) = asked("fit", "mistral-7b", gpu="h100")["errors"]
+    assert error["tip"].startswith("which one: mistral-7b-v0.1, mistral-7b-v0.3? ")
+
+
 def test_headline_has_changes_in_words() -> None:
     headline = asked("train", "llama3.1-8b", gpu="h100")["headline"]
     assert headline.startswith("DOES NOT FIT on one GPU. 4 are enough")
@@ -384,8 +402,11 @@ def test_warnings_are_not_among_the_notes() -> None:
 
 
 def test_what_explains_a_table_is_below_it() -> None:
-    (legend,) = asked("compare", "llama2-70b")["legend"]
-    assert legend.startswith("* as released")
+    compared = asked("compare", "llama2-70b")["legend"]
+    assert [note.split(": ")[0] for note in compared] == [
+        "* as released. attn.",
+        "decode FLOP/byte",
+    ]
     planned = asked("plan", "llama3.1-8b", gpu="h100", users="20")
     assert [note.split(" ")[0] for note in planned["legend"]] == ["users:", "TTFT"]
     assert not {*planned["legend"]} & {*planned["notes"]}

@@ -203,7 +203,8 @@ def _error(error: BaseException) -> dict[str, Any]:
         message, tip = error.printed or (error.message, error.tip)
         if isinstance(tip, Tip):
             tip = tip.page
-        return {"error": message, "tip": tip, "is_model": isinstance(error, NoSuchModelError)}
+        is_model = isinstance(error, NoSuchModelError)
+        return {"error": message, "tip": _with_few_names(tip), "is_model": is_model}
     if isinstance(error, AsksHubError):
         return {
             "error": f"{error} is not a built-in model",
@@ -219,6 +220,20 @@ def _error(error: BaseException) -> dict[str, Any]:
         "error": f"this is a bug in attncalc: {type(error).__name__}: {error}"[:200],
         "tip": "please report it with the address of this page",
     }
+
+
+# Names that a tip lists; the field's own list has all of them.
+MOST_NAMES = 6
+
+
+def _with_few_names(tip: str) -> str:
+    """Return a tip with the first names of a long list: 'which one: a, b and 25 more?'."""
+    found = re.search(r"which one: ([^?]+)\?", tip)
+    names = found[1].split(", ") if found else []
+    if len(names) <= MOST_NAMES:
+        return tip
+    few = f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
+    return tip.replace(", ".join(names), few)
 
 
 def _answer(reply: Reply) -> dict[str, Any]:
@@ -242,7 +257,7 @@ def _answer(reply: Reply) -> dict[str, Any]:
         "tables": [
             _table(table) for table in report.tables if not table.code and not _lists_changes(table)
         ],
-        "changes": [_change(change) for change in report.extra.get("suggestions") or ()],
+        "changes": _changes(report),
         "commands": [_command(table) for table in report.tables if table.code],
         "figures": [
             {
@@ -278,9 +293,11 @@ def _is_legend(note: str, report: Report) -> bool:
     """Return whether a note begins with a sign or a column of a table: '* as released', 'TTFT
     (first token) ...'.
     """
-    headers = {column.header for table in report.tables for column in table.columns}
+    headers = {
+        re.sub(r"\s", "", column.header) for table in report.tables for column in table.columns
+    }
     name = re.split(r"[:,] | \(", note)[0]
-    return note.startswith("* ") or name in headers
+    return note.startswith("* ") or name.replace(" ", "") in headers
 
 
 def _headline(text: str) -> str:
@@ -380,18 +397,44 @@ def change_in_words(flag: str) -> str:
     return ", ".join(words)
 
 
-def _change(change: dict[str, Any]) -> dict[str, str]:
-    """Return a change as a button with what it gives beside it. `train` names the cost of a change,
-    not the change.
+def _changes(report: Report) -> list[dict[str, str]]:
+    """Return the changes that would make it fit, each as a button with what it gives beside it."""
+    requests = _requests_of_changes(report)
+    return [
+        _change(change, requests.get(change["flag"], ""))
+        for change in report.extra.get("suggestions") or ()
+    ]
+
+
+def _requests_of_changes(report: Report) -> dict[str, str]:
+    """Return {options of a change: the requests of all replicas}, as the terminal's table has them.
+    JSON has those of one replica.
     """
+    requests: dict[str, str] = {}
+    flag = ""
+    for table in filter(_lists_changes, report.tables):
+        for name, most, *_ in table.rows:
+            if name.startswith(" "):  # the rest of a long flag
+                of_flag = requests.pop(flag)
+                flag = f"{flag} {name.strip()}"
+                requests[flag] = of_flag
+            else:
+                flag = name
+                requests[flag] = most
+    return requests
+
+
+def _change(change: dict[str, Any], requests: str) -> dict[str, str]:
+    """Return a change as a button. `train` names the cost of a change, not the change."""
     words = change["change"]
     flag = change["flag"]
-    requests = change.get("max_batch_low")
     if "needed_high" in change:
         needed = gib_range(change["needed_low"], change["needed_high"])
         gives = f"{words}, needs {needed} GiB"
         return {"words": change_in_words(flag), "flag": flag, "gives": gives}
-    return {"words": words, "flag": flag, "gives": plural(requests, "request") if requests else ""}
+    number = requests.replace(",", "")
+    gives = plural(int(number), "request") if number.isdigit() else ""
+    return {"words": words, "flag": flag, "gives": gives}
 
 
 def _command(table: Table) -> list[str]:

@@ -75,7 +75,7 @@ function commandLink(/** @type {string} */ line) {
   const asked = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== ""));
   // the rest of the question stays
   const to = address({ command: name, models: models.length ? models : question.models, options: { ...kept(name), ...asked } });
-  return el("a", { href: to, onclick: go }, said.length ? `${title}, ${said.join(", ")}` : title);
+  return el("a", { href: to, onclick: go }, said.length ? `${title} with ${said.join(", ")}` : title);
 }
 
 function focusField(event, /** @type {string} */ name) {
@@ -95,8 +95,13 @@ function unfold(/** @type {HTMLElement} */ element) {
 let saying;
 function say(/** @type {string} */ text) {
   clearTimeout(saying);
-  saying = setTimeout(() => ($("#said").textContent = text), isTyping ? PAUSE : 50);
+  saying = setTimeout(() => ($("#said").textContent = text), Math.max(50, restOfPause()));
 }
+
+/** When the last key was pressed, in milliseconds. */
+let typedAt = 0;
+/** Milliseconds until the reader has paused, however long Python took meanwhile. */
+const restOfPause = () => (isTyping ? Math.max(0, typedAt + PAUSE - performance.now()) : 0);
 
 function svg(name, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -350,7 +355,7 @@ let endPause = () => {};
 /** Waits until the reader has paused, or asks again: the first letters of a name are no mistake. */
 function pause() {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, isTyping ? PAUSE : 0);
+    const timer = setTimeout(resolve, restOfPause());
     endPause = () => {
       clearTimeout(timer);
       resolve();
@@ -404,7 +409,10 @@ function changed(event) {
   if (event.type === "change") grow();
   remember(event.type === "change");
   if (event.type === "change") endPause();
-  if (address(question) !== before) ask(); // else a click on an error's button, which ends the change, would lose it
+  if (address(question) === before) return; // else a click on an error's button, which ends the change, would lose it
+  typedAt = performance.now();
+  clearTimeout(saying); // it is about what was typed before
+  ask();
 }
 
 /** Shows another question: a link of the page, a change that makes it fit, or a step back. */
@@ -417,7 +425,7 @@ function open(search, isStep = true) {
   nameThePage();
   if (command) showOtherCommand(command);
   else if (unknown.length) showUnknown(unknown);
-  else ask();
+  else return ask();
 }
 
 function go(event) {
@@ -428,7 +436,7 @@ function go(event) {
 }
 
 /** Applies the options of a change: '--gpus 2 --tp 2'. */
-function apply(flags) {
+async function apply(flags) {
   const words = flags.split(" ");
   const options = { ...question.options };
   for (let i = 0; i < words.length; i++) {
@@ -437,7 +445,7 @@ function apply(flags) {
     if (option.kind === "text") options[option.name] = words[++i];
     else options[option.name] = words[i] === word;
   }
-  open(address({ ...question, options }));
+  await open(address({ ...question, options })); // else the last verdict would be read aloud
   $("#headline").focus(); // the button is gone
 }
 
@@ -519,7 +527,9 @@ const BEFORE_SUBJECT = 20;
 
 /** The field that an error is about: the one whose option or value it names. */
 function fieldOf(error, isModel) {
-  return document.getElementById(isModel ? "model" : nameOfField(error));
+  if (!isModel) return document.getElementById(nameOfField(error));
+  const models = inputs("[name=model]");
+  return models.find((input) => input.value && error.includes(`'${input.value.trim()}'`)) ?? models[0];
 }
 
 function nameOfField(error) {
@@ -561,7 +571,8 @@ function show(answer) {
   $("#none").hidden = true;
   const headline = $("#headline");
   headline.className = answer.verdict ?? "";
-  headline.textContent = spoken(answer.headline);
+  const [, first, rest] = /^(.*?\.) (.*)$/.exec(spoken(answer.headline)) ?? [null, spoken(answer.headline), ""];
+  headline.replaceChildren(first, ...(rest ? [" ", el("span", { class: "rest" }, rest)] : []));
   $("#warnings").hidden = !answer.warnings.length;
   $("#warnings").replaceChildren(...answer.warnings.map((note) => el("li", {}, ...worded(note))));
   $("#facts").replaceChildren(...answer.facts.filter(Boolean).flatMap((fact) => [...worded(fact), el("br")]));
@@ -598,12 +609,15 @@ function showBar(bar) {
   figure.replaceChildren(track, el("ul", { class: "legend" }, ...legend), el("figcaption", {}, ...worded(bar.caption)));
 }
 
+/** Whether a cell has words more than a number: "8.0 x as much", but not "17,408 to 23,552". */
+const isSentence = (/** @type {string} */ text) => text.trim().split(" ").length > 3;
+
 /** A table, which scrolls where it is wider than the page. */
 function table({ columns, rows, strong }, label) {
   const cell = (text, i) => {
     const indent = text.length - text.trimStart().length;
     const name = !i && columns[0].align === "left" ? "th" : "td";
-    return el(name, { class: [columns[i].align, indent && "part", text.length < 12 && "unbroken"].filter(Boolean).join(" "), scope: name === "th" && "row" }, ...worded(text.trim()));
+    return el(name, { class: [columns[i].align, indent && "part", text.length < 12 && "unbroken", isSentence(text) && "sentence"].filter(Boolean).join(" "), scope: name === "th" && "row" }, ...worded(text.trim()));
   };
   const head = columns.some((column) => column.header);
   return el(
@@ -611,7 +625,7 @@ function table({ columns, rows, strong }, label) {
     { class: "scroll", "data-label": label, onscroll: (event) => markWideOne(event.currentTarget) },
     el(
       "table",
-      {},
+      { "aria-label": label },
       head ? el("thead", {}, el("tr", {}, ...columns.map(({ header, align }) => el(header ? "th" : "td", { class: align, scope: header ? "col" : null }, header)))) : null,
       el("tbody", {}, ...rows.map((row, i) => el("tr", { class: strong.includes(i) && "strong" }, ...row.map(cell)))),
     ),
@@ -706,7 +720,9 @@ function showCurve(curve) {
   }
   if (curve.limit) {
     const above = curve.limit.y < 0.9;
-    drawn.append(svg("line", { class: "limit", x1: left, x2: width - right, y1: y(curve.limit.y), y2: y(curve.limit.y) }), svg("text", { class: "limit", x: left + 6, y: y(curve.limit.y), dy: above ? "-0.4em" : "1.1em" }, curve.limit.label));
+    const isCrossed = curve.series.some(({ points }) => Math.abs(points[0].y - curve.limit.y) < 0.15); // where its label begins
+    const place = isCrossed ? { x: width - right - 6, "text-anchor": "end" } : { x: left + 6 };
+    drawn.append(svg("line", { class: "limit", x1: left, x2: width - right, y1: y(curve.limit.y), y2: y(curve.limit.y) }), svg("text", { class: "limit", ...place, y: y(curve.limit.y), dy: above ? "-0.4em" : "1.1em" }, curve.limit.label));
   }
   curve.series.forEach(({ points }, i) => {
     drawn.append(svg("polyline", { class: `series s${i}`, points: points.map((point) => `${x(point.x)},${y(point.y)}`).join(" ") }));

@@ -126,10 +126,31 @@ await check("an error is announced", async () => {
   await settle();
 });
 
+await check("of several models the wrong one has the error", async () => {
+  const before = page.url();
+  await page.goto(`${home}?command=compare&model=llama2-70b&model=lama`);
+  await answered();
+  expect(await page.locator("[aria-invalid]").getAttribute("id"), "model-1");
+  expect(await text("#none"), "No answer: see the error in Model 2.");
+  await page.goto(before);
+  await answered();
+});
+
+await check("the skip link leads to the answer, also to an error", async () => {
+  const before = page.url();
+  await page.goto(`${home}?command=fit&model=lama`);
+  await answered();
+  await page.focus(".skip");
+  await page.keyboard.press("Enter");
+  expect(await page.evaluate(() => document.activeElement.id), "answer");
+  await page.goto(before);
+  await answered();
+});
+
 await check("a screen reader finds a name for each thing", async () => {
   const client = await context.newCDPSession(page);
   const { nodes } = await client.send("Accessibility.getFullAXTree");
-  const named = ["textbox", "combobox", "checkbox", "button", "link", "image", "progressbar", "form", "region", "navigation", "heading"];
+  const named = ["table", "textbox", "combobox", "checkbox", "button", "link", "image", "progressbar", "form", "region", "navigation", "heading"];
   const shown = nodes.filter((node) => !node.ignored && named.includes(node.role?.value));
   const nameless = shown.filter((node) => !node.name?.value && !["form"].includes(node.role.value));
   expect(nameless.map((node) => node.role.value).join(), "");
@@ -191,6 +212,7 @@ await check("a change that makes it fit applies itself", async () => {
   await page.goto(`${home}?command=fit&model=llama2-70b&gpu=h100&context=4096`);
   await answered();
   expect(await headline(), /^DOES NOT FIT/);
+  await page.evaluate(() => document.querySelector("#headline").addEventListener("focus", (event) => (globalThis.read = event.target.textContent)));
   await page.click("#changes button");
   await settle();
   expect(await headline(), /^FITS/);
@@ -199,6 +221,7 @@ await check("a change that makes it fit applies itself", async () => {
 
 await check("a change keeps the place of the keyboard", async () => {
   expect(await page.evaluate(() => document.activeElement.id), "headline");
+  expect(await page.evaluate(() => globalThis.read), /^FITS/); // and not the verdict before the change
 });
 
 await check("another question keeps the model", async () => {
