@@ -74,8 +74,8 @@ def train_notes(of: Answer) -> Iterator[str]:
     if result.needs_one_length:
         yield (
             "warning: The batches are assumed to have one length, padded or packed. Varied "
-            f"lengths need up to {VARIED - 100} % more than is allocated, and so "
-            "--expandable-segments."
+            f"lengths fragment the memory and need up to {VARIED - 100} % more than is allocated. "
+            "--expandable-segments avoids most of that."
         )
     yield from run.workload.assumed
     yield from run.model.notes
