@@ -4,18 +4,7 @@ from typing import Any
 
 from ..chart import Areas
 from . import legend, marks, style
-from .canvas import (
-    MOST_TICKS,
-    Box,
-    Canvas,
-    Ruler,
-    horizontal,
-    most_ticks,
-    x_axis,
-    x_axis_height,
-    y_axis,
-    y_axis_width,
-)
+from .canvas import Box, Canvas, Ruler, draw_axes, horizontal, vertical, x_axis_height, y_axis_width
 
 _LEAST = 0.6
 _USUAL = 3.0
@@ -37,11 +26,10 @@ def margins(chart: Areas, ruler: Ruler, width: float, height: float) -> tuple[fl
     """Return the inches at the left and at the right of the axes, which are `height` inches
     high.
     """
-    _, up = chart.scales(most_x=MOST_TICKS, most_y=most_ticks(height))
     right = 0.12
     if not ruler.sizes.is_column:
         right = _TO_LEGEND + min(legend.width(_entries(chart), ruler), width * 0.4)
-    return y_axis_width(ruler, up, height), right
+    return y_axis_width(ruler, vertical(chart, height), height), right
 
 
 def around(chart: Areas, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, float]:
@@ -50,7 +38,7 @@ def around(chart: Areas, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, 
     above = max(0.06, marks.height(chart.marks, across, ruler, whole, inside))
     below = x_axis_height(ruler.sizes)
     if ruler.sizes.is_column:
-        below += legend.rows(_entries(chart), ruler, whole.width) * ruler.sizes.line + 0.04
+        below += legend.height_below(_entries(chart), ruler, whole.width)
     return above, below
 
 
@@ -76,11 +64,9 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Areas, whole: Box, inside: Box) ->
     """Draw the chart with axes `inside` the `whole`."""
     height = inside.height
     sizes = ruler.sizes
-    _, up = chart.scales(most_x=MOST_TICKS, most_y=most_ticks(height))
     across = horizontal(chart, ruler, inside.width)
-    axes = canvas.axes(inside)
-    x_axis(axes, across, sizes)
-    y_axis(canvas, ruler, axes, up, Box(whole.left, inside.top, whole.width, height))
+    up = vertical(chart, height)
+    axes = draw_axes(canvas, ruler, (across, up), whole, inside)
     xs = [across.at(x) for x in chart.xs]
     below = [up.at(0.0) for _ in xs]
     for i, top in enumerate(chart.tops):
@@ -117,9 +103,8 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Areas, whole: Box, inside: Box) ->
         axes.xaxis.labelpad = 0.1 * 72 + sizes.small
     marks.draw(axes, chart.marks, across, ruler, whole, inside)
     if sizes.is_column:
-        top_of_legend = inside.top + height + x_axis_height(sizes) + 0.04
-        place = Box(whole.left, top_of_legend, whole.width, 0)
+        legend.draw_below(canvas, ruler, _entries(chart), whole, inside)
     else:
         left = inside.left + inside.width + _TO_LEGEND
         place = Box(left, inside.top, whole.left + whole.width - left, 0)
-    legend.draw(canvas, ruler, _entries(chart), place)
+        legend.draw(canvas, ruler, _entries(chart), place)

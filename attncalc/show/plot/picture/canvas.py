@@ -97,7 +97,7 @@ class Ruler:
 
 
 # The most ticks of a horizontal axis.
-MOST_TICKS = 16
+_MOST_TICKS = 16
 
 
 def most_ticks(height: float) -> int:
@@ -107,12 +107,31 @@ def most_ticks(height: float) -> int:
 
 def horizontal(chart: Areas | Lines, ruler: Ruler, width: float) -> Scale:
     """Return the horizontal scale with as many ticks as have room in `width` inches."""
-    across, _ = chart.scales(most_x=MOST_TICKS, most_y=7)
+    across, _ = chart.scales(most_x=_MOST_TICKS, most_y=7)
     labels = [ruler.width(tick.label, ruler.sizes.small) for tick in across.ticks]
     each = max(labels, default=0.0) + 0.12
     if len(labels) * each > width:
         across, _ = chart.scales(most_x=max(2, int(width / each)), most_y=7)
     return across
+
+
+def vertical(chart: Areas | Lines, height: float) -> Scale:
+    """Return the vertical scale of axes that are `height` inches high."""
+    _, up = chart.scales(most_x=_MOST_TICKS, most_y=most_ticks(height))
+    return up
+
+
+def draw_axes(
+    canvas: Canvas, ruler: Ruler, scales: tuple[Scale, Scale], whole: Box, inside: Box
+) -> Axes:
+    """Draw axes `inside` the `whole` with their horizontal and their vertical scale, and return
+    them.
+    """
+    across, up = scales
+    axes = canvas.axes(inside)
+    x_axis(axes, across, ruler.sizes)
+    y_axis(canvas, ruler, axes, up, Box(whole.left, inside.top, whole.width, inside.height))
+    return axes
 
 
 def x_axis(axes: Axes, across: Scale, sizes: style.Sizes) -> None:

@@ -5,12 +5,14 @@ from typing import Any
 
 from ....records import NamedTuple
 from . import style
-from .canvas import Box, Canvas, Ruler
+from .canvas import Box, Canvas, Ruler, x_axis_height
 
 # Inches of the line or the area before a name, and after it.
 _HANDLE = 0.22
 _SPACE = 0.06
 _BETWEEN = 0.14
+# Inches between a horizontal axis and the legend below it.
+_TO_AXIS = 0.04
 
 
 class Entry(NamedTuple):
@@ -27,7 +29,12 @@ def width(entries: Sequence[Entry], ruler: Ruler) -> float:
     return _HANDLE + _SPACE + names
 
 
-def rows(entries: Sequence[Entry], ruler: Ruler, available: float) -> int:
+def height_below(entries: Sequence[Entry], ruler: Ruler, available: float) -> float:
+    """Return the inches that a legend below a horizontal axis needs."""
+    return _rows(entries, ruler, available) * ruler.sizes.line + _TO_AXIS
+
+
+def _rows(entries: Sequence[Entry], ruler: Ruler, available: float) -> int:
     """Return the rows of a legend that is at most `available` inches wide."""
     return -(-len(entries) // _columns(entries, ruler, available))
 
@@ -36,10 +43,18 @@ def _columns(entries: Sequence[Entry], ruler: Ruler, available: float) -> int:
     return max(1, int((available + _BETWEEN) / (width(entries, ruler) + _BETWEEN)))
 
 
+def draw_below(
+    canvas: Canvas, ruler: Ruler, entries: Sequence[Entry], whole: Box, inside: Box
+) -> None:
+    """Draw the entries below the horizontal axis of the axes `inside` the `whole`."""
+    top = inside.top + inside.height + x_axis_height(ruler.sizes) + _TO_AXIS
+    draw(canvas, ruler, entries, Box(whole.left, top, whole.width, 0))
+
+
 def draw(canvas: Canvas, ruler: Ruler, entries: Sequence[Entry], box: Box) -> None:
     """Draw the entries in columns from the upper left corner of `box`, which limits their width."""
     line = ruler.sizes.line
-    n_rows = rows(entries, ruler, box.width)
+    n_rows = _rows(entries, ruler, box.width)
     n_columns = -(-len(entries) // n_rows)
     each = min(width(entries, ruler), (box.width + _BETWEEN) / n_columns - _BETWEEN)
     axes = canvas.axes(Box(box.left, box.top, box.width, n_rows * line))

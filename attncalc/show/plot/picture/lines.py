@@ -7,18 +7,7 @@ from matplotlib.axes import Axes
 from ..chart import Lines, Series, known, runs
 from ..scale import Scale
 from . import legend, marks, style
-from .canvas import (
-    MOST_TICKS,
-    Box,
-    Canvas,
-    Ruler,
-    horizontal,
-    most_ticks,
-    x_axis,
-    x_axis_height,
-    y_axis,
-    y_axis_width,
-)
+from .canvas import Box, Canvas, Ruler, draw_axes, horizontal, vertical, x_axis_height, y_axis_width
 
 # Inches of the least height of the axes, and of their usual height.
 _LEAST = 0.6
@@ -48,12 +37,11 @@ def margins(chart: Lines, ruler: Ruler, width: float, height: float) -> tuple[fl
     """Return the inches at the left and at the right of the axes, which are `height` inches
     high.
     """
-    _, up = chart.scales(most_x=MOST_TICKS, most_y=most_ticks(height))
     right = 0.12
     if not _is_below(chart, ruler, width, height):
         names = (ruler.width(name) for name in _names(chart, ruler, width))
         right = max(names, default=0.0) + _TO_NAME
-    return y_axis_width(ruler, up, height), right
+    return y_axis_width(ruler, vertical(chart, height), height), right
 
 
 def _names(chart: Lines, ruler: Ruler, width: float) -> list[str]:
@@ -74,7 +62,7 @@ def around(chart: Lines, ruler: Ruler, whole: Box, inside: Box) -> tuple[float, 
     above = max(0.06, marks.height(chart.marks, across, ruler, whole, inside))
     below = x_axis_height(ruler.sizes)
     if _is_below(chart, ruler, whole.width, inside.height):
-        below += legend.rows(_entries(chart, ruler), ruler, whole.width) * ruler.sizes.line + 0.04
+        below += legend.height_below(_entries(chart, ruler), ruler, whole.width)
     return above, below
 
 
@@ -100,19 +88,16 @@ def _settings(i: int, sizes: style.Sizes) -> dict[str, Any]:
 def draw(canvas: Canvas, ruler: Ruler, chart: Lines, whole: Box, inside: Box) -> None:
     """Draw the chart with axes `inside` the `whole`."""
     height = inside.height
-    _, up = chart.scales(most_x=MOST_TICKS, most_y=most_ticks(height))
     across = horizontal(chart, ruler, inside.width)
-    axes = canvas.axes(inside)
-    x_axis(axes, across, ruler.sizes)
-    y_axis(canvas, ruler, axes, up, Box(whole.left, inside.top, whole.width, height))
+    up = vertical(chart, height)
+    axes = draw_axes(canvas, ruler, (across, up), whole, inside)
     is_marked = all(len(series.points) <= _MARKED for series in chart.series)
     for i, series in enumerate(chart.series):
         settings = _settings(i, ruler.sizes)
         _draw_line(axes, (across, up), series, settings, is_marked=is_marked)
     marks.draw(axes, chart.marks, across, ruler, whole, inside)
     if _is_below(chart, ruler, whole.width, height):
-        top = inside.top + height + x_axis_height(ruler.sizes) + 0.04
-        legend.draw(canvas, ruler, _entries(chart, ruler), Box(whole.left, top, whole.width, 0))
+        legend.draw_below(canvas, ruler, _entries(chart, ruler), whole, inside)
     else:
         _draw_names(axes, ruler, chart, (across, up), whole, inside)
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from ..chart import Roof, Step
 from ..scale import Scale, scale
 from . import style
-from .canvas import Box, Canvas, Ruler, most_ticks, x_axis, x_axis_height, y_axis, y_axis_width
+from .canvas import Box, Canvas, Ruler, draw_axes, most_ticks, x_axis_height, y_axis_width
 
 # Inches of the least height of the axes, and of their usual height.
 _LEAST = 1.1
@@ -54,9 +54,7 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Roof, whole: Box, inside: Box) -> 
     size = ruler.sizes.text
     across = scale(chart.x, (), most=max(3, min(9, int(width / 0.6))), edges=chart.x_range)
     up = _up(chart, height)
-    axes = canvas.axes(inside)
-    x_axis(axes, across, ruler.sizes)
-    y_axis(canvas, ruler, axes, up, Box(whole.left, inside.top, whole.width, height))
+    axes = draw_axes(canvas, ruler, (across, up), whole, inside)
     xs = [across.at(x) for x, _ in chart.roof]
     ys = [up.at(y) for _, y in chart.roof]
     axes.plot(xs, ys, color=style.INK, linewidth=2, zorder=2)
