@@ -10,8 +10,11 @@ _MARKS = {
     "~": "textasciitilde",
     "^": "textasciicircum",
     "`": "textasciigrave",
+    "<": "textless",
+    ">": "textgreater",
+    "|": "textbar",
+    "\u2026": "ldots",
 }
-_MARKS |= {"<": "textless", ">": "textgreater", "|": "textbar", "\u2026": "ldots"}
 _LETTERS = {
     "\u00c6": "AE",
     "\u00e6": "ae",
@@ -19,24 +22,27 @@ _LETTERS = {
     "\u00f8": "o",
     "\u0152": "OE",
     "\u0153": "oe",
+    "\u00df": "ss",
+    "\u0131": "i",
+    "\u0141": "L",
+    "\u0142": "l",
 }
-_LETTERS |= {"\u00df": "ss", "\u0131": "i", "\u0141": "L", "\u0142": "l"}
 _MATH = {
     "\u00b0": r"^\circ",
     "\u00b1": r"\pm",
     "\u00b5": r"\mu",
     "\u00b7": r"\cdot",
     "\u00d7": r"\times",
-}
-_MATH |= {
     "\u2192": r"\to",
     "\u2212": "-",
     "\u2248": r"\approx",
     "\u2260": r"\ne",
     "\u2264": r"\le",
     "\u2265": r"\ge",
+    "\u00b9": "^1",
+    "\u00b2": "^2",
+    "\u00b3": "^3",
 }
-_MATH |= {"\u00b9": "^1", "\u00b2": "^2", "\u00b3": "^3"}
 _ESCAPES = {
     **{mark: f"\\{mark}" for mark in "{}&%$#_"},
     **{char: f"\\{command}{{}}" for char, command in (_MARKS | _LETTERS).items()},

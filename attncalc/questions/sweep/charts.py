@@ -208,17 +208,26 @@ def _charts(sweep: Sweep, figures: Sequence[_Figure]) -> tuple[list[Chart], list
         others = [figure for figure in figures if figure not in parts]
         if not _is_sum(others, parts, whole):
             drawn, sums = _stacks(sweep, parts, whole)
-            more, _ = _charts(sweep, others) if others else ([], [])
-            return [*drawn, *more], sums
+            if others:
+                more, _ = _charts(sweep, others)
+                drawn += more
+            return drawn, sums
         return _stacks(sweep, parts, whole)
-    n_lines = sum(len(figure.groups) for figure in figures)
-    if len(figures) > 1 and n_lines <= _MOST_LINES:
+    if len(figures) == 1:
+        return [_lines(sweep, figures[0])], []
+    if sum(len(figure.groups) for figure in figures) <= _MOST_LINES:
         return [_one_chart(sweep, figures)], []
-    heights = tuple(
-        value for figure in figures for line in figure.groups.values() for value in line.values()
-    )
-    shared = tuple(value for value in heights if value is not None) if len(figures) > 1 else ()
+    shared = tuple(_heights(figures))
     return [_lines(sweep, figure, shared) for figure in figures], []
+
+
+def _heights(figures: Sequence[_Figure]) -> Iterator[float]:
+    """Yield all values of figures that have one."""
+    for figure in figures:
+        for line in figure.groups.values():
+            for value in line.values():
+                if value is not None:
+                    yield value
 
 
 def _stacked_whole(figures: Sequence[_Figure]) -> str:
@@ -265,8 +274,8 @@ def _x_axis(across: Axis) -> PlotAxis:
     return PlotAxis(in_words(across.name), _UNITS.get(across.name, NO_UNIT), across.name)
 
 
-def _lines(sweep: Sweep, figure: _Figure, shared: tuple[float, ...]) -> Lines:
-    """Return the lines of one figure; those of another chart of its unit are `shared`."""
+def _lines(sweep: Sweep, figure: _Figure, shared: tuple[float, ...] = ()) -> Lines:
+    """Return the lines of one figure. `shared` has the values of all charts of its unit."""
     assert figure.across is not None
     title = title_of(figure.name)
     series = tuple(Series(label, tuple(line.items())) for label, line in figure.groups.items())
@@ -337,8 +346,9 @@ def _stacks(sweep: Sweep, figures: Sequence[_Figure], whole: str) -> tuple[list[
             axis = PlotAxis(title, unit, whole)
         x = _x_axis(across)
         marks = _marks(sweep, in_order, parts, label)
-        drawn = _in_steps(series, list(own)) if whole in MOMENTS else series
-        charts.append(Areas(whole, title, x, axis, tuple(drawn), tuple(own), marks))
+        if whole in MOMENTS:
+            series = _in_steps(series, list(own))
+        charts.append(Areas(whole, title, x, axis, tuple(series), tuple(own), marks))
     return charts, facts
 
 
@@ -417,7 +427,10 @@ def _marks(
     maxima = _maxima(sweep, across, of)
     if len(figures[0].groups) > 1 or across.name not in INNER:
         return maxima
-    lines = {figure.name: dict(*figure.groups.values()) for figure in figures}
+    lines = {}
+    for figure in figures:
+        (line,) = figure.groups.values()
+        lines[figure.name] = line
     return (*maxima, *_crossing_marks(sweep, across.name, lines, names))
 
 

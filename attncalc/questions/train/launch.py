@@ -40,7 +40,10 @@ _SCRIPTS = {
     r"(?:.*/)?(run_recipe)\.py": "megatron-bridge",
 }
 # Keys that only DeepSpeed-Chat's scripts have.
-_OF_DEEPSPEED_CHAT = {"lora_dim", "only_optimize_lora", "num_padding_at_beginning"} | {
+_OF_DEEPSPEED_CHAT = {
+    "lora_dim",
+    "only_optimize_lora",
+    "num_padding_at_beginning",
     "lora_module_name",
     "sft_only_data_path",
     "data_split",
@@ -56,7 +59,12 @@ _TRAINS_NOTHING = {
     "download",
     "preprocess",
     "inference",
-} | {"export", "env", "api", "webui", "webchat"}
+    "export",
+    "env",
+    "api",
+    "webui",
+    "webchat",
+}
 _ADAPTERS = r"finetune_adapter\w*"
 
 
