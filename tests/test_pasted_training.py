@@ -392,10 +392,21 @@ num_processes: 2
     "no_stage.yaml": "{distributed_type: DEEPSPEED, mixed_precision: bf16, num_processes: 2}\n",
     "grpo_beta.yaml": "model_name_or_path: gpt2\nbeta: 0.04\n",
 }
+
+
+@pytest.fixture
+def files_of_deepspeed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Run the test in a folder with FILES_OF_DEEPSPEED."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES_OF_DEEPSPEED.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+
 ZERO_3 = "gpt2 --gpus 2 --zero 3 --dtype bf16"
 
 
 @pytest.mark.usefixtures("advice_in_own_words")
+@pytest.mark.usefixtures("files_of_deepspeed")
 @pytest.mark.parametrize(
     ("line", "options"),
     [
@@ -443,15 +454,13 @@ ZERO_3 = "gpt2 --gpus 2 --zero 3 --dtype bf16"
     ],
 )  # fmt: skip
 def test_a_launcher_and_its_variables_have_the_answer_of_their_options(
-    line: str, options: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    line: str, options: str, ask: Ask
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, text in FILES_OF_DEEPSPEED.items():
-        Path(name).write_text(text, encoding="utf-8")
     pasted = ask("train", "--json", "--", *line.split())
     assert pasted.document["values"] == ask("train", *options.split(), "--json").document["values"]
 
 
+@pytest.mark.usefixtures("files_of_deepspeed")
 @pytest.mark.parametrize(
     ("line", "error"),
     [
@@ -465,12 +474,7 @@ def test_a_launcher_and_its_variables_have_the_answer_of_their_options(
         ("trl sft --model gpt2 --accelerate_config zero9", "no such file: accelerate_configs/zero9.yaml"),
     ],
 )  # fmt: skip
-def test_a_launcher_that_contradicts_itself_is_one_error(
-    line: str, error: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, text in FILES_OF_DEEPSPEED.items():
-        Path(name).write_text(text, encoding="utf-8")
+def test_a_launcher_that_contradicts_itself_is_one_error(line: str, error: str, ask: Ask) -> None:
     words = line.split()
     words = words if words[0] == "train" else ["train", "--", *words]
     assert ask(*words).error.startswith(f"error: {error}")

@@ -110,6 +110,14 @@ args = SFTConfig(per_device_train_batch_size=2, gradient_accumulation_steps=4, m
 }
 
 
+def command_of(line: str) -> list[str]:
+    """Return a row's line as arguments of `train`: a notebook is MODEL, and others are pasted."""
+    words = shlex.split(line)
+    if words[0] == "notebook.py":
+        return words
+    return ["--", *words]
+
+
 def write_files(folder: Path) -> None:
     """Write FILES."""
     for name, facts in FILES.items():
@@ -302,8 +310,7 @@ def test_a_quick_start_has_the_figures_of_its_options(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path)
-    words = shlex.split(line)
-    command = words if words[0] == "notebook.py" else ["--", *words]
+    command = command_of(line)
     answer = ask("train", "--json", "--gpu", "h200", *command)
     assert answer.code != 2, answer.err
     assert "not understood" not in answer.err
@@ -400,8 +407,7 @@ def test_a_quick_start_has_the_figures_by_hand(
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path)
     (line,) = [line for line, _ in QUICK_STARTS if line.startswith(beginning)]
-    words = shlex.split(line)
-    command = words if words[0] == "notebook.py" else ["--", *words]
+    command = command_of(line)
     values = ask("train", "--json", "--gpu", "h200", *command).document["values"]
     assert {name: values[name] for name in figures} == figures
 
@@ -557,8 +563,7 @@ def test_what_makes_a_launch_fit_is_offered_in_its_own_keys(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path)
-    words = shlex.split(line)
-    command = words if words[0] == "notebook.py" else ["--", *words]
+    command = command_of(line)
     gpus = ["h100", "a100-40gb", "rtx-4090", "12GB", "10GB", "9GB"]
     offered = []
     for gpu in gpus:
